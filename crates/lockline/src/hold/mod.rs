@@ -1,0 +1,4 @@
+//! Waiting, renewing, losing: written once, for every engine.
+
+pub(crate) mod bells;
+pub(crate) mod validity;

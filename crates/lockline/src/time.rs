@@ -1,0 +1,76 @@
+//! Instants and clocks. A [`Time`] is a number of microseconds on *some* clock; which clock is the business of
+//! whoever made it. The pure machine in [`line`](crate::line) only ever compares times that came from one clock.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A point in time: microseconds on a clock whose origin does not matter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time(u64);
+
+impl Time {
+    /// The origin of the clock.
+    pub const ZERO: Time = Time(0);
+
+    /// The point `us` microseconds after the clock's origin.
+    pub const fn from_micros(us: u64) -> Time {
+        Time(us)
+    }
+
+    /// Microseconds since the clock's origin.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub fn since(self, earlier: Time) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This point, `by` earlier, stopping at the origin.
+    pub fn minus(self, by: Duration) -> Time {
+        Time(self.0.saturating_sub(micros(by)))
+    }
+}
+
+impl std::ops::Add<Duration> for Time {
+    type Output = Time;
+    fn add(self, by: Duration) -> Time {
+        Time(self.0.saturating_add(micros(by)))
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}µs", self.0)
+    }
+}
+
+fn micros(d: Duration) -> u64 {
+    u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The clock that leases are counted on in this process.
+///
+/// `CLOCK_BOOTTIME` goes on counting while the machine sleeps; `std::time::Instant` does not, so a guard that relied
+/// on it would wake from a suspend still believing in a lease that ended hours ago.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl BootClock {
+    /// The present moment.
+    pub fn now(self) -> Time {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        let clock = rustix::time::ClockId::Boottime;
+        // Elsewhere the monotonic clock is the best there is; on macOS it does count sleep.
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        let clock = rustix::time::ClockId::Monotonic;
+        let now = rustix::time::clock_gettime(clock);
+        Time(now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000)
+    }
+}
+
+/// Microseconds of the wall clock: the floor for tickets, never used for leases.
+pub(crate) fn wall_micros() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
+}
