@@ -1,11 +1,63 @@
-//! wip
+//! Locks across machines, on the engine you already run: fair, fenced, and honest about what a lock can promise.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockline::Result<()> {
+//! use lockline::Locks;
+//! use std::time::Duration;
+//!
+//! let locks = Locks::connect("memory:").await?;                    // or sqlite:/path/to/file
+//! let guard = locks.mutex("orders/42").lock().await?;              // waits its turn, first come first served
+//! let token = guard.fence();                                       // storage that checks it refuses an older one
+//! # let _ = token;
+//! guard.release().await?;                                          // fallible; drop releases in the background
+//!
+//! let Some(guard) = locks.mutex("report").try_lock().await? else { return Ok(()) };   // busy is a value
+//! let late = locks.mutex("report").try_lock_for(Duration::from_millis(5)).await?;     // None: the time was over
+//! assert!(late.is_none());
+//! let rows = guard.run(async { 42 }).await?;                       // Err(Lost) if the lock is lost meanwhile
+//! # assert_eq!(rows, 42);
+//! # Ok(()) }
+//! ```
+//!
+//! # A lock is a line
+//! Claims stand in line; those at the front that fit together hold the lock. Hence order of arrival, always; direct
+//! handoff instead of a race; and the place's number is the fencing token. See [`line`].
+//!
+//! # What a lock can promise
+//! A guard is valid until it says it is lost, and it says so in time, without any network. But a process can be stopped
+//! between its last look and its write: if a double write would hurt, check [`Guard::fence`] where the write happens
+//! (see [`fence`]). What each engine promises beyond that is [`Guarantees`](driver::Guarantees).
+//!
+//! # Where things live
+//! [`Locks`] and the primitives are for users; [`driver`] and [`line`] are for authors of engines; everything in between
+//! (waiting, renewing, losing) is private and written once.
+
+#![forbid(unsafe_code)]
+
 #[macro_use]
 mod mutant;
+
+pub mod blocking;
 pub mod driver;
+pub mod drivers;
 mod error;
+pub mod fence;
+mod guard;
 mod hold;
 pub mod line;
+mod locks;
 mod name;
+mod owner;
+mod primitive;
+mod sync;
 pub mod time;
+mod url;
+
 pub use error::{Error, ErrorKind, LossReason, Lost, Result};
+pub use guard::Guard;
+pub use line::Ticket;
+pub use locks::{Builder, Locks};
 pub use name::Name;
+pub use owner::Owner;
+pub use primitive::{All, Election, Mutex, Observer, RwLock, Semaphore};
+pub use url::EngineUrl;

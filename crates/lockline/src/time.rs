@@ -70,6 +70,39 @@ impl BootClock {
     }
 }
 
+/// Where the library reads the time: the boot clock, or tokio's, which a simulation can drive.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Clock {
+    #[default]
+    Boot,
+    #[cfg(test)]
+    Tokio(tokio::time::Instant),
+}
+
+impl Clock {
+    pub(crate) fn now(self) -> Time {
+        match self {
+            Clock::Boot => BootClock.now(),
+            #[cfg(test)]
+            Clock::Tokio(origin) => Time::from_micros(1_000_000) + origin.elapsed(),
+        }
+    }
+
+    /// Sleeps until `at`, in short stretches: tokio's timer stands still while the machine is suspended, and a holder
+    /// that waits on it alone would learn of its loss as much later as the suspend was long.
+    pub(crate) async fn sleep_until(self, at: Time) {
+        const STRETCH: Duration = Duration::from_secs(1);
+        loop {
+            let rest = at.since(self.now());
+            if rest.is_zero() {
+                return;
+            }
+            // tokio rounds up to its millisecond; asking for a millisecond less would spin.
+            tokio::time::sleep(rest.min(STRETCH)).await;
+        }
+    }
+}
+
 /// Microseconds of the wall clock: the floor for tickets, never used for leases.
 pub(crate) fn wall_micros() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)

@@ -62,6 +62,11 @@ impl Belief {
         }
     }
 
+    /// Where the claim stood at the last look.
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         self.ticket
     }

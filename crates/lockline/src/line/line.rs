@@ -103,6 +103,16 @@ impl Line {
         self.places.is_empty()
     }
 
+    /// How many places there are.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether a claim stands in it.
+    pub fn contains(&self, id: ClaimId) -> bool {
+        self.index_of(id).is_some()
+    }
+
     /// The last ticket it gave.
     pub fn last_ticket(&self) -> Ticket {
         self.last_ticket

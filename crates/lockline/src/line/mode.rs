@@ -28,11 +28,7 @@ impl Mode {
 
     /// Whether a holder of this mode may do what `other` asks for without a new claim.
     pub(crate) fn covers(self, other: Mode) -> bool {
-        match (self, other) {
-            (Mode::Exclusive, Mode::Exclusive | Mode::Shared) => true,
-            (Mode::Shared, Mode::Shared) => true,
-            _ => false,
-        }
+        matches!((self, other), (Mode::Exclusive, Mode::Exclusive | Mode::Shared) | (Mode::Shared, Mode::Shared))
     }
 }
 

@@ -1,0 +1,5 @@
+//! The engines. A driver is the engine's six verbs and nothing else: see [`driver`](crate::driver).
+
+pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

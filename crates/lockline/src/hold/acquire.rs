@@ -1,0 +1,252 @@
+//! Getting a lock: join, wait for the bell, and leave nothing behind however it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use super::client::{Client, FIRST_PAUSE, next_pause};
+use super::grip::Grip;
+use super::keeper;
+use super::spot::Spot;
+use super::validity::{Phase, valid_until};
+use crate::error::{Error, ErrorKind, LossReason, Result};
+use crate::line::{Claim, ClaimId, Mode, Standing, Who};
+use crate::name::Name;
+use crate::time::Time;
+
+/// How long an acquirer is ready to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// Not at all.
+    Try,
+    /// Until then.
+    Until(Time),
+    /// For as long as it takes.
+    Forever,
+}
+
+impl Patience {
+    pub(crate) fn is_over(self, now: Time) -> bool {
+        matches!(self, Patience::Until(end) if now >= end)
+    }
+
+    fn end(self) -> Option<Time> {
+        match self {
+            Patience::Until(end) => Some(end),
+            Patience::Try | Patience::Forever => None,
+        }
+    }
+}
+
+/// What is asked for: one lock, one mode, and how to hold it.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) name: Name,
+    pub(crate) mode: Mode,
+    pub(crate) lease: Duration,
+    /// A fixed lease for the hold, which begins when the lock is got.
+    pub(crate) fixed: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) who: Arc<Who>,
+    pub(crate) identity: Option<Arc<str>>,
+}
+
+/// One claim on its way in. If it is dropped before it became a grip, it leaves in the background.
+struct Attempt {
+    client: Arc<Client>,
+    spot: Arc<Spot>,
+    waited: bool,
+    granted: bool,
+}
+
+/// How an attempt ended, when it did not fail.
+enum Ending {
+    In,
+    Busy,
+    /// The place was lost while waiting: join anew, with a new id.
+    Again,
+}
+
+/// Gets a lock, or `None` if patience ended first.
+///
+/// Dropping the future at any point leaves in the background whatever had been sent.
+pub(crate) async fn acquire(client: &Arc<Client>, request: &Request, patience: Patience) -> Result<Option<Grip>> {
+    let span = tracing::debug_span!("lockline.acquire", lock = %request.name, mode = request.mode.word());
+    get(client, request, patience).instrument(span).await
+}
+
+async fn get(client: &Arc<Client>, request: &Request, patience: Patience) -> Result<Option<Grip>> {
+    let began = client.now();
+    loop {
+        client.check_open("lock").map_err(|e| e.about(&request.name))?;
+        let mut attempt = Attempt::new(client, request)?;
+        match attempt.stand_in_line(patience).await? {
+            Ending::Busy => return Ok(None),
+            Ending::Again => continue,
+            Ending::In => {}
+        }
+        if attempt.begin_hold(request).await? {
+            return Ok(Some(attempt.into_grip(began)));
+        }
+    }
+}
+
+impl Attempt {
+    fn new(client: &Arc<Client>, request: &Request) -> Result<Attempt> {
+        let claim = Claim {
+            name: request.name.clone(),
+            id: ClaimId::random(),
+            mode: request.mode,
+            lease: request.lease,
+            who: request.who.clone(),
+            identity: request.identity.clone(),
+        };
+        let spot = Arc::new(Spot::new(claim, client.meters.clone()));
+        client.board.hang(&spot, client.settings.most_claims).map_err(|claims| {
+            let message = format!("this client has {claims} claims already, which is its limit");
+            Error::new(ErrorKind::Limit, "lock", message).about(&request.name)
+        })?;
+        Ok(Attempt { client: client.clone(), spot, waited: false, granted: false })
+    }
+
+    async fn stand_in_line(&mut self, patience: Patience) -> Result<Ending> {
+        let standing = self.join(patience).await?;
+        match standing {
+            None => return Ok(Ending::Busy),
+            Some(Standing::Waiting { .. }) => self.note_waiting(),
+            Some(_) => {}
+        }
+        loop {
+            let changed = self.spot.changed();
+            let now = self.client.now();
+            match self.spot.look(now) {
+                Phase::In => return Ok(Ending::In),
+                Phase::Lost(LossReason::Evicted) => return Err(self.error(ErrorKind::Evicted, "it was evicted while it waited")),
+                Phase::Lost(LossReason::Shutdown) => return Err(self.error(ErrorKind::Closed, "the client was shut down")),
+                Phase::Lost(_) => return Ok(Ending::Again),
+                Phase::Joining | Phase::Waiting if patience.is_over(now) => return Ok(Ending::Busy),
+                Phase::Joining | Phase::Waiting => {}
+            }
+            let until = self.spot.valid_until();
+            let until = patience.end().map_or(until, |end| end.min(until));
+            tokio::select! {
+                () = changed => {}
+                () = self.client.clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// Sends the join until it is answered: an unknown outcome is closed by asking again with the same id. Gives up
+    /// after a whole lease without an answer. `None`: would have had to wait, and may not.
+    async fn join(&self, patience: Patience) -> Result<Option<Standing>> {
+        let wait = !matches!(patience, Patience::Try);
+        let lease = self.spot.claim.lease;
+        let give_up = self.client.now() + lease;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let sent = self.client.now();
+            let joined = self.client.call("join", lease, self.client.driver.join(&self.spot.claim, wait)).await;
+            let now = self.client.now();
+            let error = match joined {
+                Ok(Standing::Out) if !wait => {
+                    // The engine says that nothing of it stands there, so there is nothing to leave.
+                    self.client.board.take_off(self.spot.claim.id);
+                    return Ok(None);
+                }
+                Ok(standing) => {
+                    let phase = self.spot.answer(sent, now, lease, standing);
+                    keeper::schedule(&self.client, &self.spot, phase, standing);
+                    return Ok(Some(standing));
+                }
+                Err(error) => error.about(&self.spot.claim.name),
+            };
+            let retry_at = now + pause;
+            if !error.kind().is_transient() || error.kind() == ErrorKind::Full || retry_at >= give_up {
+                return Err(error);
+            }
+            if patience.is_over(retry_at) {
+                return Ok(None);
+            }
+            if let Phase::Lost(LossReason::Shutdown) = self.spot.look(now) {
+                return Err(self.error(ErrorKind::Closed, "the client was shut down"));
+            }
+            tokio::time::sleep(pause).await;
+            pause = next_pause(pause);
+        }
+    }
+
+    /// What remains to be done once the claim is in. `false`: it was lost meanwhile.
+    async fn begin_hold(&self, request: &Request) -> Result<bool> {
+        let granted = self.client.now();
+        if let Some(cap) = request.max_hold {
+            self.spot.ends_at(granted, granted + cap, LossReason::MaxHold);
+        }
+        if let Some(fixed) = request.fixed {
+            self.fix(fixed).await?;
+        }
+        if request.fixed.is_some() || request.max_hold.is_some() {
+            // Now the keeper must look when the hold ends, which may be before its next renewal.
+            keeper::keep(&self.client, &self.spot);
+        }
+        Ok(self.spot.look(self.client.now()) == Phase::In)
+    }
+
+    /// The final renewal of a fixed lease. From its *first* sending on the engine may have set the deadline, so that is
+    /// what validity counts from, however often it has to be sent.
+    async fn fix(&self, lease: Duration) -> Result<()> {
+        let place = crate::line::Place { lease, last: true, ..self.spot.place() };
+        let first_sent = self.client.now();
+        self.spot.stop_renewing();
+        self.spot.ends_at(first_sent, valid_until(first_sent, lease), LossReason::Expired);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let shortest = lease.min(self.spot.claim.lease);
+            let answered = self.client.call("renew", shortest, self.client.driver.renew(std::slice::from_ref(&place))).await;
+            let now = self.client.now();
+            match answered {
+                Ok(standings) => {
+                    if let Some(standing) = standings.first() {
+                        self.spot.answer(first_sent, now, lease, *standing);
+                    }
+                    return Ok(());
+                }
+                Err(error) if !error.kind().is_transient() => return Err(error.about(&self.spot.claim.name)),
+                Err(error) if self.spot.look(now) != Phase::In => return Err(error.about(&self.spot.claim.name)),
+                Err(_) => tokio::time::sleep(pause).await,
+            }
+            pause = next_pause(pause);
+        }
+    }
+
+    fn note_waiting(&mut self) {
+        self.waited = true;
+        self.client.meters.waiters.increment(1.0);
+    }
+
+    fn error(&self, kind: ErrorKind, message: &'static str) -> Error {
+        self.client.explain(Error::new(kind, "lock", message).about(&self.spot.claim.name))
+    }
+
+    fn into_grip(mut self, began: Time) -> Grip {
+        let now = self.client.now();
+        self.client.meters.wait.record(now.since(began));
+        if self.waited {
+            self.client.meters.handoffs.increment(1);
+        }
+        tracing::debug!(lock = %self.spot.claim.name, ticket = ?self.spot.ticket(), waited = ?now.since(began), "granted");
+        self.granted = true;
+        Grip::new(self.client.clone(), self.spot.clone(), now)
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.waited {
+            self.client.meters.waiters.decrement(1.0);
+        }
+        if !self.granted {
+            self.client.depart(&self.spot);
+        }
+    }
+}

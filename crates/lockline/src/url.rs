@@ -1,0 +1,225 @@
+//! Engine addresses: `scheme:path`, or `scheme://user:password@host:port,host:port/path`, each with `?key=value`.
+
+use std::fmt;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::primitive::check_lease;
+
+/// A parsed address. Its password never appears in `Debug` or `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EngineUrl {
+    scheme: String,
+    user: Option<String>,
+    password: Option<String>,
+    hosts: Vec<String>,
+    path: String,
+    query: Vec<(String, String)>,
+}
+
+/// The schemes of the design, for the nearest one to be named when a scheme is misspelt.
+const SCHEMES: &[&str] = &[
+    "memory", "sqlite", "redis", "rediss", "redis-sentinel", "redis-cluster", "redlock", "mysql", "postgres", "zookeeper", "etcd",
+];
+
+impl EngineUrl {
+    /// Parses an address.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], without repeating what might be a secret.
+    pub fn parse(text: &str) -> Result<EngineUrl> {
+        let (scheme, rest) = text.split_once(':').ok_or_else(|| {
+            bad("it has no scheme; it looks like sqlite:/path/to/file or redis://host:6379").hint(known_schemes())
+        })?;
+        if scheme.is_empty() || !scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) {
+            return Err(bad("its scheme is not a word").hint(known_schemes()));
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut url = EngineUrl {
+            scheme: scheme.to_ascii_lowercase(),
+            user: None,
+            password: None,
+            hosts: Vec::new(),
+            path: String::new(),
+            query: parse_query(query)?,
+        };
+        match rest.strip_prefix("//") {
+            Some(rest) => url.take_authority(rest)?,
+            None => url.path = decoded(rest)?,
+        }
+        Ok(url)
+    }
+
+    fn take_authority(&mut self, rest: &str) -> Result<()> {
+        let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+        let (login, hosts) = authority.rsplit_once('@').map_or((None, authority), |(login, hosts)| (Some(login), hosts));
+        if let Some(login) = login {
+            let (user, password) = login.split_once(':').map_or((login, None), |(user, pw)| (user, Some(pw)));
+            self.user = Some(decoded(user)?).filter(|user| !user.is_empty());
+            self.password = password.map(decoded).transpose()?;
+        }
+        self.hosts = hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect();
+        self.path = decoded(path)?;
+        Ok(())
+    }
+
+    /// The scheme, in lower case.
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// The user to log in as.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// The secret to log in with.
+    pub fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    /// Hosts with their ports, as written.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// What stands after the hosts, or the whole of an address without hosts.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Takes an option out of the address, so that what nobody took can be refused.
+    pub fn take(&mut self, key: &str) -> Option<String> {
+        let index = self.query.iter().position(|(known, _)| known == key)?;
+        Some(self.query.remove(index).1)
+    }
+
+    /// Takes an option that is a lease.
+    pub(crate) fn take_lease(&mut self) -> Result<Option<Duration>> {
+        let Some(text) = self.take("lease") else { return Ok(None) };
+        let lease = humantime::parse_duration(&text)
+            .map_err(|_| bad(format!("its lease {text:?} is not a duration such as 500ms, 10s or 5m")))?;
+        check_lease(lease)?;
+        Ok(Some(lease))
+    }
+
+    /// Refuses options that nobody took: a misspelt one must not be lost in silence.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], naming the option.
+    pub fn finish(&self) -> Result<()> {
+        match self.query.first() {
+            Some((key, _)) => Err(bad(format!("{} has no option {key:?}", self.scheme))),
+            None => Ok(()),
+        }
+    }
+
+    /// The error for a scheme that no driver here answers to.
+    pub(crate) fn unknown_scheme(&self) -> Error {
+        if SCHEMES.contains(&self.scheme.as_str()) {
+            return bad(format!("this build has no driver for {:?}", self.scheme)).hint(known_schemes());
+        }
+        let nearest = SCHEMES.iter().min_by_key(|known| distance(known, &self.scheme)).unwrap_or(&"sqlite");
+        bad(format!("there is no engine {:?}; did you mean {nearest:?}?", self.scheme)).hint(known_schemes())
+    }
+}
+
+fn known_schemes() -> String {
+    let mut built = vec!["memory:", "sqlite:/path/to/file"];
+    built.truncate(if cfg!(feature = "sqlite") { 2 } else { 1 });
+    format!("this build knows {}", built.join(" and "))
+}
+
+fn parse_query(query: &str) -> Result<Vec<(String, String)>> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (key, value) = (decoded(key)?, decoded(value)?);
+        if pairs.iter().any(|(known, _)| *known == key) {
+            return Err(bad(format!("it gives the option {key:?} twice")));
+        }
+        pairs.push((key, value));
+    }
+    Ok(pairs)
+}
+
+fn decoded(text: &str) -> Result<String> {
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| bad("it is not UTF-8 once its % escapes are decoded"))?;
+    if decoded.contains('\0') {
+        return Err(bad("it contains a NUL character"));
+    }
+    Ok(decoded.into_owned())
+}
+
+/// A bad address is never repeated in the message: it may contain a password, perhaps in the wrong place.
+fn bad(problem: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, "url", format!("not an engine's address: {}", problem.into()))
+}
+
+/// How many letters must change to make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let change = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+impl fmt::Display for EngineUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.scheme)?;
+        if !self.hosts.is_empty() {
+            write!(f, "//{}", self.hosts.join(","))?;
+        }
+        f.write_str(&self.path)
+    }
+}
+
+impl fmt::Debug for EngineUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EngineUrl({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_addresses_apart() {
+        let mut url = EngineUrl::parse("redis://me:s%40cret@a:1,b:2/0?lease=5s&prefix=x%2F").unwrap();
+        assert_eq!((url.scheme(), url.user(), url.password()), ("redis", Some("me"), Some("s@cret")));
+        assert_eq!((url.hosts(), url.path()), (&["a:1".to_owned(), "b:2".to_owned()][..], "/0"));
+        assert_eq!(url.take_lease().unwrap(), Some(Duration::from_secs(5)));
+        assert_eq!(url.take("prefix").as_deref(), Some("x/"));
+        assert!(url.finish().is_ok());
+        let url = EngineUrl::parse("sqlite:/tmp/a%20b.db").unwrap();
+        assert_eq!(url.path(), "/tmp/a b.db");
+        assert_eq!(EngineUrl::parse("sqlite:///tmp/x").unwrap().path(), "/tmp/x");
+    }
+
+    #[test]
+    fn says_what_is_wrong_and_never_shows_a_secret() {
+        let canary = "c4nary";
+        for text in [
+            "c4nary", ":c4nary", "red is://u:c4nary@h", "redis://u:c4nary@h?a=1&a=2", "redis://u:%ffc4nary@h",
+            "redis://u:c4nary@h?lease=never",
+        ] {
+            let error = EngineUrl::parse(text).and_then(|mut url| url.take_lease()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
+            assert!(!format!("{error} {error:?}").contains(canary), "{text}");
+        }
+        let url = EngineUrl::parse("redis://u:c4nary@h/0").unwrap();
+        assert!(!format!("{url} {url:?} {:?}", url.unknown_scheme()).contains(canary));
+        assert!(EngineUrl::parse("redsi://h").unwrap().unknown_scheme().to_string().contains("\"redis\""));
+    }
+}
