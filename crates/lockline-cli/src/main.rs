@@ -1,0 +1,2 @@
+//! The `lockline` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Processes, faults, histories and checkers.
