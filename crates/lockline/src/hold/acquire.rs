@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
+use super::bells::NoRoom;
 use super::client::{Client, FIRST_PAUSE, next_pause};
 use super::grip::Grip;
 use super::keeper;
@@ -103,9 +104,14 @@ impl Attempt {
             identity: request.identity.clone(),
         };
         let spot = Arc::new(Spot::new(claim, client.meters.clone()));
-        client.board.hang(&spot, client.settings.most_claims).map_err(|claims| {
-            let message = format!("this client has {claims} claims already, which is its limit");
-            Error::new(ErrorKind::Limit, "lock", message).about(&request.name)
+        client.board.hang(&spot, client.settings.most_claims).map_err(|no_room| {
+            let error = match no_room {
+                NoRoom::Closed => Error::new(ErrorKind::Closed, "lock", "the client was shut down"),
+                NoRoom::Full(claims) => {
+                    Error::new(ErrorKind::Limit, "lock", format!("this client has {claims} claims already, its limit"))
+                }
+            };
+            error.about(&request.name)
         })?;
         Ok(Attempt { client: client.clone(), spot, waited: false, granted: false })
     }

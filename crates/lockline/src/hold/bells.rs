@@ -39,17 +39,27 @@ struct Hung {
     due: Option<Time>,
 }
 
+/// Why a claim cannot hang on the board.
+pub(crate) enum NoRoom {
+    /// The client was shut down, perhaps since it was last asked.
+    Closed,
+    /// As many claims as allowed hang there.
+    Full(usize),
+}
+
 impl Board {
     pub(crate) fn new(clock: Clock) -> Board {
         Board { clock, state: Mutex::default(), keeper: Notify::new() }
     }
 
-    /// Hangs a claim on the board, **before** it joins: a bell that rings first must find it. `Err` gives the number
-    /// of claims that hang there already, if that is as many as allowed.
-    pub(crate) fn hang(&self, spot: &Arc<Spot>, most: usize) -> Result<(), usize> {
+    /// Hangs a claim on the board, **before** it joins: a bell that rings first must find it.
+    pub(crate) fn hang(&self, spot: &Arc<Spot>, most: usize) -> Result<(), NoRoom> {
         let mut state = locked(&self.state);
+        if state.closed {
+            return Err(NoRoom::Closed);
+        }
         if state.spots.len() >= most {
-            return Err(state.spots.len());
+            return Err(NoRoom::Full(state.spots.len()));
         }
         state.spots.insert(spot.claim.id, Hung { spot: spot.clone(), due: None });
         Ok(())
