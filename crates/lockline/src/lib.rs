@@ -2,6 +2,7 @@
 #[macro_use]
 mod mutant;
 pub mod driver;
+pub mod drivers;
 mod error;
 mod hold;
 pub mod line;

@@ -1,0 +1,4 @@
+//! The engines.
+
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
