@@ -177,7 +177,9 @@ impl Worker {
         self.look_twice(again);
         waiting.sort();
         waiting.dedup();
-        waiting.iter().for_each(|name| drop(self.bury_ahead(name)));
+        for name in &waiting {
+            self.bury_ahead(name);
+        }
     }
 
     /// A join that is not in is asked once more if something may have changed for it since: the first that waits hangs
