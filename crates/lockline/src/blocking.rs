@@ -41,7 +41,9 @@ struct Engine {
 
 impl Engine {
     fn start() -> Result<Arc<Engine>> {
-        let failed = |e: std::io::Error| Error::new(ErrorKind::Unavailable, "connect", "no thread to work on").caused_by(e);
+        let failed = |e: std::io::Error| {
+            Error::new(ErrorKind::Unavailable, "connect", "no thread to work on").caused_by(e)
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
@@ -67,7 +69,8 @@ impl Engine {
     fn wait<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         if Handle::try_current().is_ok() {
             let message = "a blocking call inside an async runtime would stop the runtime";
-            return Err(Error::new(ErrorKind::Invalid, "blocking", message).hint("use lockline::Locks there, and await"));
+            return Err(Error::new(ErrorKind::Invalid, "blocking", message)
+                .hint("use lockline::Locks there, and await"));
         }
         self.handle.block_on(work)
     }
@@ -76,7 +79,9 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id()) {
+        if let Some(thread) =
+            self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id())
+        {
             // It does not panic, and if it did there would be nobody to tell.
             let _ = thread.join();
         }

@@ -146,7 +146,9 @@ impl Guard {
 async fn release_one(grip: Arc<Grip>) -> Result<()> {
     match Arc::try_unwrap(grip) {
         Ok(last) => last.release().await,
-        Err(shared) => shared.loss().map_or(Ok(()), |reason| Err(Lost { name: shared.name().clone(), reason }.into())),
+        Err(shared) => {
+            shared.loss().map_or(Ok(()), |reason| Err(Lost { name: shared.name().clone(), reason }.into()))
+        }
     }
 }
 
@@ -156,6 +158,9 @@ fn fence_of(grip: &Grip) -> Fence {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("fences", &self.fences().collect::<Vec<_>>()).field("valid", &self.is_valid()).finish()
+        f.debug_struct("Guard")
+            .field("fences", &self.fences().collect::<Vec<_>>())
+            .field("valid", &self.is_valid())
+            .finish()
     }
 }

@@ -183,7 +183,8 @@ impl Locks {
         self.client.check_open("evict")?;
         let name = self.engine_name(name)?;
         let verb = self.client.driver.evict(&name, ticket, at_once);
-        let evicted = self.client.call("evict", self.client.settings.lease, verb).await.map_err(|e| e.about(&name))?;
+        let evicted =
+            self.client.call("evict", self.client.settings.lease, verb).await.map_err(|e| e.about(&name))?;
         // The audit trail: who evicted whom is worth more than a debug line.
         tracing::warn!(lock = %name, %ticket, at_once, evicted, by = %self.client.settings.who.owner, "evict");
         Ok(evicted)
@@ -352,7 +353,8 @@ impl Builder {
     /// Dropping the future leaves at most an empty lock file behind.
     #[cfg(feature = "sqlite")]
     pub async fn sqlite(self, config: SqliteConfig) -> Result<Locks> {
-        self.driver(async move |bells| Ok(Arc::new(Sqlite::open(config, bells).await?) as Arc<dyn Driver>)).await
+        self.driver(async move |bells| Ok(Arc::new(Sqlite::open(config, bells).await?) as Arc<dyn Driver>))
+            .await
     }
 
     /// Locks on any driver: `open` is given the board to ring its bells on.
@@ -376,7 +378,11 @@ impl Builder {
     fn check(&self) -> Result<Arc<Board>> {
         check_lease(self.lease)?;
         if self.prefix.contains('\0') || self.prefix.len() >= Name::MAX_BYTES {
-            return Err(Error::new(ErrorKind::Invalid, "prefix", "a prefix is shorter than 512 bytes and has no NUL"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "prefix",
+                "a prefix is shorter than 512 bytes and has no NUL",
+            ));
         }
         self.owner.as_deref().map_or(Ok(()), |label| check_label("owner", label))?;
         Ok(Arc::new(Board::new(self.clock)))
@@ -388,7 +394,9 @@ impl Builder {
             let message = format!("this engine promises: {offered}; demanded: {demanded}");
             return Err(Error::new(ErrorKind::Unsupported, "connect", message)
                 .at(&driver.info().address)
-                .hint("choose an engine whose row on the guarantees page is at least as strong, or demand less"));
+                .hint(
+                    "choose an engine whose row on the guarantees page is at least as strong, or demand less",
+                ));
         }
         let settings = Settings {
             lease: self.lease,
@@ -401,7 +409,8 @@ impl Builder {
 }
 
 fn this_process(label: Option<String>) -> Who {
-    let program = || std::env::current_exe().ok()?.file_stem().map(|name| name.to_string_lossy().into_owned());
+    let program =
+        || std::env::current_exe().ok()?.file_stem().map(|name| name.to_string_lossy().into_owned());
     Who {
         owner: label.or_else(program).unwrap_or_else(|| "unnamed".to_owned()),
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),

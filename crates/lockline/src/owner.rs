@@ -72,7 +72,9 @@ struct Turn {
 impl Owner {
     pub(crate) fn new(client: Arc<Client>, label: &str, identity: Option<&str>) -> Owner {
         let who = labelled(&client.settings.who, label);
-        Owner { inner: Arc::new(Inner { client, who, identity: identity.map(Arc::from), held: Mutex::default() }) }
+        Owner {
+            inner: Arc::new(Inner { client, who, identity: identity.map(Arc::from), held: Mutex::default() }),
+        }
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
@@ -114,7 +116,9 @@ impl Owner {
                 Found::Held(grip) if grip.mode().covers(request.mode) => return Ok(Some(grip)),
                 Found::Held(grip) => return Err(would_deadlock(request, grip.mode())),
                 Found::Free(turn) => {
-                    let Some(grip) = acquire(&self.inner.client, request, patience).await? else { return Ok(None) };
+                    let Some(grip) = acquire(&self.inner.client, request, patience).await? else {
+                        return Ok(None);
+                    };
                     return Ok(Some(turn.fill(grip)));
                 }
                 Found::Busy(done) => {

@@ -21,7 +21,17 @@ pub struct EngineUrl {
 
 /// The schemes of the design, for the nearest one to be named when a scheme is misspelt.
 const SCHEMES: &[&str] = &[
-    "memory", "sqlite", "redis", "rediss", "redis-sentinel", "redis-cluster", "redlock", "mysql", "postgres", "zookeeper", "etcd",
+    "memory",
+    "sqlite",
+    "redis",
+    "rediss",
+    "redis-sentinel",
+    "redis-cluster",
+    "redlock",
+    "mysql",
+    "postgres",
+    "zookeeper",
+    "etcd",
 ];
 
 impl EngineUrl {
@@ -31,7 +41,8 @@ impl EngineUrl {
     /// [`ErrorKind::Invalid`], without repeating what might be a secret.
     pub fn parse(text: &str) -> Result<EngineUrl> {
         let (scheme, rest) = text.split_once(':').ok_or_else(|| {
-            bad("it has no scheme; it looks like sqlite:/path/to/file or redis://host:6379").hint(known_schemes())
+            bad("it has no scheme; it looks like sqlite:/path/to/file or redis://host:6379")
+                .hint(known_schemes())
         })?;
         if scheme.is_empty() || !scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) {
             return Err(bad("its scheme is not a word").hint(known_schemes()));
@@ -54,7 +65,8 @@ impl EngineUrl {
 
     fn take_authority(&mut self, rest: &str) -> Result<()> {
         let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
-        let (login, hosts) = authority.rsplit_once('@').map_or((None, authority), |(login, hosts)| (Some(login), hosts));
+        let (login, hosts) =
+            authority.rsplit_once('@').map_or((None, authority), |(login, hosts)| (Some(login), hosts));
         if let Some(login) = login {
             let (user, password) = login.split_once(':').map_or((login, None), |(user, pw)| (user, Some(pw)));
             self.user = Some(decoded(user)?).filter(|user| !user.is_empty());
@@ -146,7 +158,9 @@ fn parse_query(query: &str) -> Result<Vec<(String, String)>> {
 }
 
 fn decoded(text: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| bad("it is not UTF-8 once its % escapes are decoded"))?;
+    let decoded = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| bad("it is not UTF-8 once its % escapes are decoded"))?;
     if decoded.contains('\0') {
         return Err(bad("it contains a NUL character"));
     }
@@ -211,7 +225,11 @@ mod tests {
     fn says_what_is_wrong_and_never_shows_a_secret() {
         let canary = "c4nary";
         for text in [
-            "c4nary", ":c4nary", "red is://u:c4nary@h", "redis://u:c4nary@h?a=1&a=2", "redis://u:%ffc4nary@h",
+            "c4nary",
+            ":c4nary",
+            "red is://u:c4nary@h",
+            "redis://u:c4nary@h?a=1&a=2",
+            "redis://u:%ffc4nary@h",
             "redis://u:c4nary@h?lease=never",
         ] {
             let error = EngineUrl::parse(text).and_then(|mut url| url.take_lease()).unwrap_err();

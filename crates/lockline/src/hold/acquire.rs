@@ -72,7 +72,11 @@ enum Ending {
 /// Gets a lock, or `None` if patience ended first.
 ///
 /// Dropping the future at any point leaves in the background whatever had been sent.
-pub(crate) async fn acquire(client: &Arc<Client>, request: &Request, patience: Patience) -> Result<Option<Grip>> {
+pub(crate) async fn acquire(
+    client: &Arc<Client>,
+    request: &Request,
+    patience: Patience,
+) -> Result<Option<Grip>> {
     let span = tracing::debug_span!("lockline.acquire", lock = %request.name, mode = request.mode.word());
     get(client, request, patience).instrument(span).await
 }
@@ -107,9 +111,11 @@ impl Attempt {
         client.board.hang(&spot, client.settings.most_claims).map_err(|no_room| {
             let error = match no_room {
                 NoRoom::Closed => Error::new(ErrorKind::Closed, "lock", "the client was shut down"),
-                NoRoom::Full(claims) => {
-                    Error::new(ErrorKind::Limit, "lock", format!("this client has {claims} claims already, its limit"))
-                }
+                NoRoom::Full(claims) => Error::new(
+                    ErrorKind::Limit,
+                    "lock",
+                    format!("this client has {claims} claims already, its limit"),
+                ),
             };
             error.about(&request.name)
         })?;
@@ -128,8 +134,12 @@ impl Attempt {
             let now = self.client.now();
             match self.spot.look(now) {
                 Phase::In => return Ok(Ending::In),
-                Phase::Lost(LossReason::Evicted) => return Err(self.error(ErrorKind::Evicted, "it was evicted while it waited")),
-                Phase::Lost(LossReason::Shutdown) => return Err(self.error(ErrorKind::Closed, "the client was shut down")),
+                Phase::Lost(LossReason::Evicted) => {
+                    return Err(self.error(ErrorKind::Evicted, "it was evicted while it waited"));
+                }
+                Phase::Lost(LossReason::Shutdown) => {
+                    return Err(self.error(ErrorKind::Closed, "the client was shut down"));
+                }
                 Phase::Lost(_) => return Ok(Ending::Again),
                 Phase::Joining | Phase::Waiting if patience.is_over(now) => return Ok(Ending::Busy),
                 Phase::Joining | Phase::Waiting => {}
@@ -152,7 +162,8 @@ impl Attempt {
         let mut pause = FIRST_PAUSE;
         loop {
             let sent = self.client.now();
-            let joined = self.client.call("join", lease, self.client.driver.join(&self.spot.claim, wait)).await;
+            let joined =
+                self.client.call("join", lease, self.client.driver.join(&self.spot.claim, wait)).await;
             let now = self.client.now();
             let error = match joined {
                 Ok(Standing::Out) if !wait => {
@@ -208,7 +219,10 @@ impl Attempt {
         let mut pause = FIRST_PAUSE;
         loop {
             let shortest = lease.min(self.spot.claim.lease);
-            let answered = self.client.call("renew", shortest, self.client.driver.renew(std::slice::from_ref(&place))).await;
+            let answered = self
+                .client
+                .call("renew", shortest, self.client.driver.renew(std::slice::from_ref(&place)))
+                .await;
             let now = self.client.now();
             match answered {
                 Ok(standings) => {
@@ -218,7 +232,9 @@ impl Attempt {
                     return Ok(());
                 }
                 Err(error) if !error.kind().is_transient() => return Err(error.about(&self.spot.claim.name)),
-                Err(error) if self.spot.look(now) != Phase::In => return Err(error.about(&self.spot.claim.name)),
+                Err(error) if self.spot.look(now) != Phase::In => {
+                    return Err(error.about(&self.spot.claim.name));
+                }
                 Err(_) => tokio::time::sleep(pause).await,
             }
             pause = next_pause(pause);

@@ -173,8 +173,12 @@ impl BellBoard for Board {
 
     fn look_at_all(&self) {
         let now = self.clock.now();
-        let spots: Vec<_> =
-            locked(&self.state).spots.values().filter(|hung| hung.due.is_some()).map(|hung| hung.spot.clone()).collect();
+        let spots: Vec<_> = locked(&self.state)
+            .spots
+            .values()
+            .filter(|hung| hung.due.is_some())
+            .map(|hung| hung.spot.clone())
+            .collect();
         for spot in spots {
             if spot.look(now) == Phase::Waiting {
                 self.look_at(&spot, now);

@@ -66,7 +66,11 @@ async fn renew(client: &Arc<Client>, batch: &[Arc<Spot>]) {
     let now = client.now();
     match answers {
         Ok(standings) => {
-            debug_assert_eq!(standings.len(), batch.len(), "a driver answers for every place it was asked for");
+            debug_assert_eq!(
+                standings.len(),
+                batch.len(),
+                "a driver answers for every place it was asked for"
+            );
             for (spot, standing) in batch.iter().zip(standings) {
                 let phase = spot.answer(sent, now, spot.claim.lease, standing);
                 schedule(client, spot, phase, standing);

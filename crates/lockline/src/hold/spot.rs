@@ -26,7 +26,13 @@ pub(crate) struct Spot {
 
 impl Spot {
     pub(crate) fn new(claim: Claim, meters: Arc<Meters>) -> Spot {
-        Spot { claim, belief: Mutex::new(Belief::new()), changed: Notify::new(), fixed: AtomicBool::new(false), meters }
+        Spot {
+            claim,
+            belief: Mutex::new(Belief::new()),
+            changed: Notify::new(),
+            fixed: AtomicBool::new(false),
+            meters,
+        }
     }
 
     pub(crate) fn renews(&self) -> bool {

@@ -28,7 +28,10 @@ impl Mode {
 
     /// Whether a holder of this mode may do what `other` asks for without a new claim.
     pub(crate) fn covers(self, other: Mode) -> bool {
-        matches!((self, other), (Mode::Exclusive, Mode::Exclusive | Mode::Shared) | (Mode::Shared, Mode::Shared))
+        matches!(
+            (self, other),
+            (Mode::Exclusive, Mode::Exclusive | Mode::Shared) | (Mode::Shared, Mode::Shared)
+        )
     }
 }
 

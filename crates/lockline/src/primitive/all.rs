@@ -99,7 +99,8 @@ impl All {
         let Some(owner) = &self.asking.owner else { return Ok(()) };
         for request in requests.iter().filter(|request| owner.holds(&request.name).is_none()) {
             if let Some(later) = owner.holds_after(&request.name) {
-                let message = format!("this owner already holds {later:?}, which sorts after it: it could deadlock");
+                let message =
+                    format!("this owner already holds {later:?}, which sorts after it: it could deadlock");
                 return Err(Error::new(ErrorKind::Deadlock, "all", message)
                     .about(&request.name)
                     .hint("take all of them with one call to `all`, or release the later one first"));

@@ -25,7 +25,8 @@ use crate::name::Name;
 use crate::owner::{Owner, check_label, labelled};
 
 /// The shortest and the longest lease.
-pub(crate) const LEASES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(24 * 60 * 60));
+pub(crate) const LEASES: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_secs(24 * 60 * 60));
 
 /// Who asks, and how the lock is to be held.
 #[derive(Clone, Debug)]
@@ -46,7 +47,14 @@ impl Asking {
 
     pub(crate) fn by(owner: &Owner) -> Asking {
         let who = owner.who().clone();
-        Asking { client: owner.client().clone(), owner: Some(owner.clone()), who, lease: None, fixed: false, max_hold: None }
+        Asking {
+            client: owner.client().clone(),
+            owner: Some(owner.clone()),
+            who,
+            lease: None,
+            fixed: false,
+            max_hold: None,
+        }
     }
 
     fn labelled(&self, label: &str) -> Asking {
@@ -67,7 +75,11 @@ impl Asking {
         let lease = self.lease.unwrap_or(default);
         check_lease(lease)?;
         if self.max_hold.is_some_and(|cap| cap.is_zero()) {
-            return Err(Error::new(ErrorKind::Invalid, "max_hold", "a hold of zero length could never be used"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "max_hold",
+                "a hold of zero length could never be used",
+            ));
         }
         if let Mode::Permits { count, limit } = mode {
             check_permits(count, limit)?;
@@ -122,7 +134,8 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if (shortest..=longest).contains(&lease) {
         return Ok(());
     }
-    let message = format!("{} is not a lease; it must be from 100ms to 24h", humantime::format_duration(lease));
+    let message =
+        format!("{} is not a lease; it must be from 100ms to 24h", humantime::format_duration(lease));
     Err(Error::new(ErrorKind::Invalid, "lease", message))
 }
 

@@ -34,21 +34,30 @@ impl MemoryDriver {
             step
         });
         answer.map_err(|Refusal::WouldWaitForItself| {
-            let message = "this owner's identity stands in this line in another mode: it would wait for itself";
+            let message =
+                "this owner's identity stands in this line in another mode: it would wait for itself";
             Error::new(ErrorKind::Deadlock, "join", message)
         })
     }
 }
 
 impl Space {
-    fn on_line<T>(&mut self, name: &Name, act: impl FnOnce(&mut Shelf) -> Step<T>) -> (T, Vec<(Bells, Bell)>) {
+    fn on_line<T>(
+        &mut self,
+        name: &Name,
+        act: impl FnOnce(&mut Shelf) -> Step<T>,
+    ) -> (T, Vec<(Bells, Bell)>) {
         let last = self.last_ticket;
         let shelf = self
             .lines
             .entry(name.clone())
             .or_insert_with(|| Shelf { line: Line::after(last), bells: HashMap::new() });
         let step = act(shelf);
-        let ring = step.bells.into_iter().filter_map(|bell| Some((shelf.bells.get(&bell.id)?.clone(), bell))).collect();
+        let ring = step
+            .bells
+            .into_iter()
+            .filter_map(|bell| Some((shelf.bells.get(&bell.id)?.clone(), bell)))
+            .collect();
         shelf.tidy();
         if shelf.line.is_empty() {
             self.last_ticket = self.last_ticket.max(shelf.line.last_ticket());
@@ -95,7 +104,8 @@ impl Driver for MemoryDriver {
     }
 
     fn view<'a>(&'a self, query: &'a Query) -> Verb<'a, Vec<LineView>> {
-        let names: Vec<Name> = locked(&self.memory.space).lines.keys().filter(|n| query.matches(n.as_str())).cloned().collect();
+        let names: Vec<Name> =
+            locked(&self.memory.space).lines.keys().filter(|n| query.matches(n.as_str())).cloned().collect();
         let view = |name: Name| {
             self.on_line(&name, |shelf| {
                 let now = self.now();
@@ -103,7 +113,8 @@ impl Driver for MemoryDriver {
                 Step { answer: shelf.line.view(now.at, &name), bells }
             })
         };
-        let lines = names.into_iter().map(view).filter(|line| !line.holders.is_empty() || !line.waiters.is_empty());
+        let lines =
+            names.into_iter().map(view).filter(|line| !line.holders.is_empty() || !line.waiters.is_empty());
         Box::pin(ready(Ok(lines.collect())))
     }
 
@@ -111,4 +122,3 @@ impl Driver for MemoryDriver {
         Box::pin(async move { Ok(self.on_line(name, |shelf| shelf.line.evict(self.now(), ticket, at_once))) })
     }
 }
-

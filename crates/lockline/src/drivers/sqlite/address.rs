@@ -1,0 +1,48 @@
+//! A file as an address: `sqlite:/path/to/file`, or `sqlite:` for the user's own file.
+
+use std::path::PathBuf;
+
+use super::SqliteConfig;
+use crate::error::{Error, ErrorKind, Result};
+use crate::url::EngineUrl;
+
+impl SqliteConfig {
+    /// The user's own file: `lockline/locks.db` in `$XDG_STATE_HOME`, or in `~/.local/state`. Its directory is made if
+    /// it is missing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if the environment names neither.
+    pub fn of_user() -> Result<SqliteConfig> {
+        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+        let state = state.ok_or_else(|| {
+            Error::new(
+                ErrorKind::Invalid,
+                "url",
+                "neither XDG_STATE_HOME nor HOME says where the user's lock file is",
+            )
+            .hint("set one of them to an absolute path, or name the file: sqlite:/path/to/file")
+        })?;
+        Ok(SqliteConfig::new(state.join("lockline").join("locks.db")).create_dir(true))
+    }
+
+    /// The file that an address names.
+    pub(crate) fn from_url(mut url: EngineUrl) -> Result<SqliteConfig> {
+        if let Some(host) = url.hosts().first() {
+            let message = format!("a SQLite file is on this host, not on {host:?}");
+            return Err(Error::new(ErrorKind::Invalid, "url", message).hint("write sqlite:/path/to/file"));
+        }
+        let config =
+            if url.path().is_empty() { SqliteConfig::of_user()? } else { SqliteConfig::new(url.path()) };
+        let config = match url.take("unproven_file_system").as_deref() {
+            None | Some("refuse") => config,
+            Some("allow") => config.allow_unproven_file_system(true),
+            Some(_) => {
+                let message = "unproven_file_system is either allow or refuse";
+                return Err(Error::new(ErrorKind::Invalid, "url", message));
+            }
+        };
+        url.finish()?;
+        Ok(config)
+    }
+}

@@ -1,0 +1,70 @@
+//! What SQLite's errors mean for a lock.
+
+use std::sync::Arc;
+
+use rusqlite::ErrorCode;
+
+use crate::error::{Error, ErrorKind};
+
+/// A failed transaction.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: rusqlite::Error,
+    /// It failed while it was being committed.
+    pub(super) at_commit: bool,
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Failure {
+        Failure { error, at_commit: false }
+    }
+}
+
+impl Failure {
+    pub(super) fn is_full(&self) -> bool {
+        self.error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+    }
+
+    /// As the caller sees it.
+    pub(super) fn explain(&self, operation: &'static str, address: &Arc<str>) -> Error {
+        let (kind, message, hint) = match self.error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => (
+                ErrorKind::Full,
+                "the disk is full",
+                "free some space; holders can still renew and release, new claims have to wait",
+            ),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+                ErrorKind::Unavailable,
+                "the file stayed locked by another process",
+                "another process was stopped in the middle of a transaction, or holds one open by other means",
+            ),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
+                ErrorKind::Unsafe,
+                "the file is damaged, or no SQLite database",
+                "stop all users of it, then remove it with its -wal and -shm files: it holds nothing but locks",
+            ),
+            Some(
+                ErrorCode::ReadOnly
+                | ErrorCode::PermissionDenied
+                | ErrorCode::AuthorizationForStatementDenied,
+            ) => (
+                ErrorKind::Denied,
+                "the file may not be written",
+                "give this user the right to write the file, its -wal and -shm files, and its directory",
+            ),
+            Some(ErrorCode::CannotOpen) => (
+                ErrorKind::Unavailable,
+                "the file cannot be opened",
+                "check that its directory exists and that this user may write to it",
+            ),
+            // What a commit did before it failed cannot be told.
+            _ if self.at_commit => {
+                (ErrorKind::Unknown, "the commit failed", "ask again; what was done ends with the lease")
+            }
+            _ => (ErrorKind::Unavailable, "SQLite failed", "see the cause; the disk may be failing"),
+        };
+        // Not the error itself: rusqlite's text may contain a whole statement.
+        let cause = self.error.sqlite_error().map_or_else(|| self.error.to_string(), |e| e.to_string());
+        Error::new(kind, operation, message).hint(hint).caused_by(cause).at(address)
+    }
+}

@@ -1,0 +1,317 @@
+//! The file: what is refused before anything is touched, and what makes a file ours.
+
+use std::fs::{DirBuilder, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use rustix::fs::{Access, access, statfs};
+
+use super::config::SqliteConfig;
+use super::error::Failure;
+use crate::error::{Error, ErrorKind};
+
+/// "LkLn": tells `file(1)` and us whose database it is.
+const APPLICATION_ID: i32 = 0x4c6b_4c6e;
+const SCHEMA_VERSION: i32 = 1;
+/// Small pages: a verb changes three or four of them by a few bytes, and each is copied whole into the log.
+const PAGE_SIZE: u32 = 1024;
+/// Kept for the day the disk is full.
+const RESERVE_BYTES: u32 = 256 * 1024;
+/// Before it, two writers could corrupt a log that was being reset (sqlite.org/wal.html#walresetbug).
+const OLDEST_SQLITE: i32 = 3_051_003;
+
+/// An open file.
+pub(super) struct File {
+    pub(super) db: Connection,
+    pub(super) path: PathBuf,
+    /// Device and inode.
+    pub(super) identity: (u64, u64),
+    /// How many pages the log has, as of the last commit.
+    pub(super) log_pages: Arc<AtomicUsize>,
+}
+
+/// Opens the file, and makes it if it is new. Blocks.
+pub(super) fn open(config: &SqliteConfig, path: &Path, address: &Arc<str>) -> Result<File, Error> {
+    refuse_old_sqlite().map_err(|e| e.at(address))?;
+    let identity = prepare(config, path).map_err(|e| e.at(address))?;
+    let boot = boot().map_err(|e| e.at(address))?;
+    let sqlite = |failure: Failure| failure.explain("open", address);
+    let mut db = connect(path, config.busy_timeout).map_err(|e| sqlite(e.into()))?;
+    let log_pages = Arc::new(AtomicUsize::new(0));
+    let counter = log_pages.clone();
+    // In place of SQLite's own checkpoints: those would run, and sync the disk, inside somebody's commit.
+    db.wal_hook(Some(move |_: &mut _, pages: i32| {
+        counter.store(usize::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
+    }))
+    .map_err(|e| sqlite(e.into()))?;
+    adopt(&db, &boot, config.busy_timeout).map_err(|trouble| match trouble {
+        Trouble::Sqlite(failure) => sqlite(failure),
+        Trouble::Foreign(message) => Error::new(ErrorKind::Unsafe, "open", message)
+            .hint("choose another path for the locks; this file was not changed")
+            .at(address),
+    })?;
+    Ok(File { db, path: path.to_owned(), identity, log_pages })
+}
+
+/// A connection with our settings, which reads nothing yet.
+pub(super) fn connect(path: &Path, busy_timeout: Duration) -> rusqlite::Result<Connection> {
+    // Without CREATE: the file was made before, with the right mode, which the -wal and -shm files take over.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut db = Connection::open_with_flags(path, flags)?;
+    db.set_prepared_statement_cache_capacity(64);
+    // A checkpoint on closing would make every short-lived process sync the disk.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let mut started = Instant::now();
+    // SQLite's own handler sleeps up to 100 ms: with short transactions that is four owner changes a second.
+    db.busy_handler(Some(move |tries: i32| {
+        if tries == 0 {
+            started = Instant::now();
+        }
+        match tries {
+            0..2 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(20 << (tries - 2).min(6))),
+        }
+        started.elapsed() < busy_timeout
+    }))?;
+    // A power loss may undo the last commits, but it also ends the boot whose leases they were; and tickets have the
+    // wall clock as their floor. A crash of a process loses nothing.
+    db.pragma_update(None, "synchronous", "NORMAL")?;
+    Ok(db)
+}
+
+fn refuse_old_sqlite() -> Result<(), Error> {
+    if rusqlite::version_number() >= OLDEST_SQLITE {
+        return Ok(());
+    }
+    let message = format!("SQLite {} corrupts files that several processes write", rusqlite::version());
+    Err(Error::new(ErrorKind::Unsafe, "open", message)
+        .hint("build with the bundled SQLite, or link SQLite 3.51.3 or newer"))
+}
+
+/// Refuses what cannot be a lock file, makes the file if it is missing, and tells its device and inode.
+///
+/// An existing file is never opened here: closing *any* descriptor of a file drops all POSIX locks this process has on
+/// it, those of another connection of the same process included.
+fn prepare(config: &SqliteConfig, path: &Path) -> Result<(u64, u64), Error> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    // Nobody in this process may connect to the file between its creation and the close of that descriptor.
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    if config.create_dir {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(|e| cannot("make the directory", directory, &e))?;
+    }
+    let found = look(path)?;
+    refuse_file_system(config, directory)?;
+    let writable = Access::READ_OK | Access::WRITE_OK;
+    // The -wal and -shm files are made beside it.
+    access(directory, writable | Access::EXEC_OK)
+        .map_err(|e| cannot("write to the directory", directory, &e.into()))?;
+    let metadata = match found {
+        Some(metadata) => {
+            access(path, writable).map_err(|e| cannot("write the file", path, &e.into()))?;
+            metadata
+        }
+        None => {
+            let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+            match made.and_then(|file| file.metadata()) {
+                Ok(metadata) => metadata,
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                    look(path)?.ok_or_else(|| cannot("make the file", path, &e))?
+                }
+                Err(e) => return Err(cannot("make the file", path, &e)),
+            }
+        }
+    };
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+fn look(path: &Path) -> Result<Option<Metadata>, Error> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => Ok(Some(found)),
+        Ok(found) => {
+            let what = if found.is_dir() { "a directory" } else { "not a regular file" };
+            Err(Error::new(ErrorKind::Invalid, "open", format!("{} is {what}", path.display()))
+                .hint("name a file for the locks, such as locks.db in that directory"))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let directory = path.parent().unwrap_or(Path::new("/"));
+            match std::fs::metadata(directory) {
+                Ok(_) => Ok(None),
+                Err(e) => Err(cannot("find the directory", directory, &e)),
+            }
+        }
+        Err(e) => Err(cannot("reach the file", path, &e)),
+    }
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> Error {
+    use io::ErrorKind as Io;
+    let (kind, hint) = match error.kind() {
+        Io::PermissionDenied | Io::ReadOnlyFilesystem => {
+            (ErrorKind::Denied, "give this user the right to write there, or choose another path")
+        }
+        Io::NotFound | Io::NotADirectory => {
+            (ErrorKind::Invalid, "make the directory first, or correct the path")
+        }
+        Io::StorageFull | Io::QuotaExceeded => (ErrorKind::Full, "free some space"),
+        _ => (ErrorKind::Unavailable, "check the path"),
+    };
+    Error::new(kind, "open", format!("cannot {what} {}", path.display()))
+        .hint(hint)
+        .caused_by(error.to_string())
+}
+
+/// File systems on which locks or the shared memory of the log are not those of one host.
+fn refuse_file_system(config: &SqliteConfig, directory: &Path) -> Result<(), Error> {
+    let found = statfs(directory).map_err(|e| cannot("examine the file system of", directory, &e.into()))?;
+    // Magic numbers have 32 bits; the field is wider, and on some targets signed.
+    let (name, unproven) = match found.f_type as u32 {
+        0x6969 => ("NFS", false),
+        0x517b | 0xff53_4d42 | 0xfe53_4d42 => ("SMB", false),
+        0x5346_414f | 0x6b41_4653 => ("AFS", false),
+        0x00c3_6400 => ("Ceph", false),
+        0x0bd0_0bd0 => ("Lustre", false),
+        0x4750_4653 => ("GPFS", false),
+        0x7375_7245 => ("Coda", false),
+        0x564c => ("NCP", false),
+        0x0116_1970 => ("GFS2", false),
+        0x7461_636f => ("OCFS2", false),
+        0x1983_0326 => ("BeeGFS", false),
+        0x2003_0528 => ("OrangeFS", false),
+        0x6573_5546 => ("FUSE", true),
+        0x0102_1997 => ("9p", true),
+        0x786f_4256 => ("a VirtualBox share", true),
+        _ => return Ok(()),
+    };
+    if unproven && config.allow_unproven_file_system {
+        return Ok(());
+    }
+    let message = format!("{} is on {name}, where SQLite cannot keep a lock", directory.display());
+    Err(Error::new(ErrorKind::Unsafe, "open", message).hint(if unproven {
+        "choose a local file system; if this one is known to work, allow it with allow_unproven_file_system"
+    } else {
+        "choose a local file system, or an engine with a server for several hosts"
+    }))
+}
+
+/// The boot id: times on the boot clock are compared only under the same one.
+fn boot() -> Result<String, Error> {
+    let unsafe_clock = |message: &'static str| {
+        Error::new(ErrorKind::Unsafe, "open", message)
+            .hint("leases in the file are counted on the host's boot clock; run where /proc and that clock are the host's")
+    };
+    // A time namespace shifts the boot clock: its deadlines would be wrong by that much for everyone else.
+    let shifted = std::fs::read_to_string("/proc/self/timens_offsets").is_ok_and(|offsets| {
+        offsets
+            .lines()
+            .filter_map(|line| line.strip_prefix("boottime"))
+            .any(|rest| rest.split_ascii_whitespace().any(|number| number != "0"))
+    });
+    if shifted {
+        return Err(unsafe_clock("this process runs in a time namespace with a shifted boot clock"));
+    }
+    match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(id) if !id.trim().is_empty() => Ok(id.trim().to_owned()),
+        _ => Err(unsafe_clock("the boot id cannot be read from /proc")),
+    }
+}
+
+enum Trouble {
+    Sqlite(Failure),
+    Foreign(String),
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Trouble {
+        Trouble::Sqlite(error.into())
+    }
+}
+
+/// Makes sure that the file is ours, and of this boot. Writes only to a new file, or after a boot.
+fn adopt(db: &Connection, boot: &str, patience: Duration) -> Result<(), Trouble> {
+    if !is_ours(db)? {
+        retry_while_busy(patience, || create(db, boot))?;
+    }
+    let mode: String = db.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(Trouble::Foreign(format!("its journal mode was changed to {mode}")));
+    }
+    let known: Option<String> = db.query_row("SELECT boot FROM meta", [], |row| row.get(0)).optional()?;
+    if known.as_deref() != Some(boot) {
+        // Every lease ended with the boot it was counted in; the ticket counter goes on.
+        db.execute_batch("BEGIN IMMEDIATE")?;
+        let changed = db
+            .execute("DELETE FROM claims WHERE (SELECT boot FROM meta) <> ?1", [boot])
+            .and_then(|_| db.execute("UPDATE meta SET boot = ?1", [boot]));
+        db.execute_batch(if changed.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
+        changed?;
+    }
+    Ok(())
+}
+
+/// Whether the file is ours; `false` if it is empty. Changes nothing.
+fn is_ours(db: &Connection) -> Result<bool, Trouble> {
+    let number = |pragma: &str| db.query_row(pragma, [], |row| row.get::<_, i32>(0));
+    let application = number("PRAGMA application_id")?;
+    let version = number("PRAGMA user_version")?;
+    match (application, version) {
+        (APPLICATION_ID, SCHEMA_VERSION) => Ok(true),
+        (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => Err(Trouble::Foreign(format!(
+            "it was made by a newer Lockline (schema {newer}, this one knows {SCHEMA_VERSION})"
+        ))),
+        (0, 0) if number("SELECT count(*) FROM sqlite_schema")? == 0 => Ok(false),
+        _ => Err(Trouble::Foreign("it is the SQLite database of another application".to_owned())),
+    }
+}
+
+fn create(db: &Connection, boot: &str) -> Result<(), Trouble> {
+    db.pragma_update(None, "page_size", PAGE_SIZE)?;
+    db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    db.execute_batch("BEGIN IMMEDIATE")?;
+    let made = is_ours(db).and_then(|ours| if ours { Ok(()) } else { create_schema(db, boot) });
+    if let Err(trouble) = made {
+        db.execute_batch("ROLLBACK")?;
+        return Err(trouble);
+    }
+    db.execute_batch("COMMIT")?;
+    // Only a checkpoint makes the reserve real pages of the file; freed, they serve the verbs on a full disk.
+    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+    db.execute_batch("DELETE FROM reserve")?;
+    Ok(())
+}
+
+fn create_schema(db: &Connection, boot: &str) -> Result<(), Trouble> {
+    db.execute_batch(include_str!("schema.sql"))?;
+    db.execute("INSERT INTO meta (one, boot, last_ticket) VALUES (1, ?1, 0)", [boot])?;
+    db.execute("INSERT INTO reserve VALUES (zeroblob(?1))", [RESERVE_BYTES])?;
+    db.pragma_update(None, "application_id", APPLICATION_ID)?;
+    db.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    Ok(())
+}
+
+/// Two processes that make the file at once: turning on the log needs the file alone, and does not wait by itself.
+fn retry_while_busy(
+    patience: Duration,
+    mut make: impl FnMut() -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let started = Instant::now();
+    loop {
+        match make() {
+            Err(Trouble::Sqlite(failure))
+                if failure.error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && started.elapsed() < patience =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+SELECT 1 FROM claims INDEXED BY claims_by_deadline WHERE deadline_us <= ?1 LIMIT 1

@@ -1,0 +1,1 @@
+DELETE FROM claims WHERE name = ?1 AND ticket = ?2 AND id = ?3

@@ -1,0 +1,1 @@
+SELECT name, ticket, id FROM claims WHERE process = ?1

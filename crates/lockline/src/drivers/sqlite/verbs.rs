@@ -1,0 +1,407 @@
+//! The verbs of a line, on rows: what [`Line`](crate::line::Line) does to a list, done inside one transaction.
+//!
+//! The rule of admission is [`Front`], as everywhere; SQL only finds rows. Nothing here waits, and nothing here looks
+//! at other processes: a process that is stopped inside the transaction would hold up everyone on the file.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
+
+use super::process::Process;
+use crate::line::{
+    Bell, Claim, ClaimId, Front, Mode, News, Now, Place, Refusal, Standing, Ticket, look_again,
+};
+use crate::name::Name;
+use crate::time::Time;
+
+type Sql<T> = rusqlite::Result<T>;
+
+/// A bell to ring after the commit, and the process to ring it in.
+#[derive(Clone, Debug)]
+pub(super) struct Ring {
+    pub(super) name: Name,
+    pub(super) bell: Bell,
+    pub(super) to: Process,
+}
+
+/// One open transaction at one moment: every verb of a batch sees the same `now`.
+pub(super) struct Ledger<'c> {
+    db: &'c Connection,
+    me: Process,
+    now: Now,
+    /// Lines that lost a claim and have not been looked at since: someone may have got in.
+    unsettled: BTreeSet<String>,
+    rings: Vec<Ring>,
+}
+
+/// A row found by its id.
+struct Found {
+    ticket: Ticket,
+    is_in: bool,
+    closed: bool,
+    fixed: bool,
+    lease: Duration,
+    deadline: Time,
+}
+
+impl<'c> Ledger<'c> {
+    /// Starts with what every verb starts with: all lapsed claims go, of all lines. Dropping only those of the verb's
+    /// own line would leave the rows of a name that nobody asks for again in the file for ever.
+    pub(super) fn open(db: &'c Connection, me: Process, now: Now) -> Sql<Ledger<'c>> {
+        let mut lapsed = db.prepare_cached(include_str!("sql/lapsed.sql"))?;
+        let unsettled =
+            lapsed.query_map([int(now.at.as_micros())], |row| row.get(0))?.collect::<Sql<BTreeSet<_>>>()?;
+        drop(lapsed);
+        Ok(Ledger { db, me, now, unsettled, rings: Vec::new() })
+    }
+
+    /// Looks at every line that is not settled yet, and hands out the bells. The caller commits, then rings.
+    pub(super) fn close(mut self) -> Sql<Vec<Ring>> {
+        while let Some(name) = self.unsettled.pop_first() {
+            self.settle(&stored_name(&name)?, None)?;
+        }
+        Ok(self.rings)
+    }
+
+    /// See [`Line::join`](crate::line::Line::join).
+    pub(super) fn join(&mut self, claim: &Claim, wait: bool) -> Sql<Result<Standing, Refusal>> {
+        if let Some(found) = self.find(&claim.name, claim.id)? {
+            // The join may be a second try after a lost reply, sent late: its client counts the new lease from that
+            // second sending, so the place must live at least as long.
+            if !found.closed {
+                self.extend(&claim.name, claim.id, &found, claim.lease)?;
+            }
+        } else if let Some((ticket, mode, is_in)) = self.place_of_identity(claim)? {
+            if mode != claim.mode {
+                self.settle_if_needed(&claim.name, None)?;
+                return Ok(Err(Refusal::WouldWaitForItself));
+            }
+            if !wait && !is_in {
+                self.settle_if_needed(&claim.name, None)?;
+                return Ok(Ok(Standing::Out));
+            }
+            self.insert(claim, ticket, is_in)?;
+        } else {
+            return self.join_at_the_end(claim, wait).map(Ok);
+        }
+        self.settle_if_needed(&claim.name, Some(claim.id))?;
+        self.standing_of(&claim.name, claim.id).map(Ok)
+    }
+
+    fn join_at_the_end(&mut self, claim: &Claim, wait: bool) -> Sql<Standing> {
+        let is_in = match self.settle(&claim.name, None)? {
+            Some(mut front) => front.admit(claim.mode),
+            None => false,
+        };
+        if !wait && !is_in {
+            return Ok(Standing::Out);
+        }
+        let ticket = self.next_ticket()?;
+        self.insert(claim, ticket, is_in)?;
+        if is_in { Ok(Standing::In { ticket }) } else { self.waiting(&claim.name, ticket, claim.lease) }
+    }
+
+    /// See [`Line::renew`](crate::line::Line::renew).
+    pub(super) fn renew(&mut self, place: &Place) -> Sql<Standing> {
+        self.settle_if_needed(&place.name, None)?;
+        let Some(found) = self.find(&place.name, place.id)? else { return Ok(Standing::Lapsed) };
+        if found.closed {
+            return Ok(Standing::Out);
+        }
+        let mut lease = found.lease;
+        if place.ticket.is_none_or(|ticket| ticket == found.ticket) && !found.fixed {
+            lease = place.lease;
+            if place.last && found.is_in {
+                self.set_deadline(&place.name, place.id, &found, lease, self.now.at + lease, true)?;
+            } else {
+                self.extend(&place.name, place.id, &found, lease)?;
+            }
+        }
+        match found.is_in {
+            true => Ok(Standing::In { ticket: found.ticket }),
+            false => self.waiting(&place.name, found.ticket, lease),
+        }
+    }
+
+    /// See [`Line::leave`](crate::line::Line::leave).
+    pub(super) fn leave(&mut self, name: &Name, id: ClaimId) -> Sql<()> {
+        let gone = self
+            .db
+            .prepare_cached(include_str!("sql/leave.sql"))?
+            .execute(params![name.as_str(), id.as_u128().to_be_bytes()])?;
+        self.settle_after(name, gone)
+    }
+
+    /// See [`Line::evict`](crate::line::Line::evict).
+    pub(super) fn evict(&mut self, name: &Name, ticket: Ticket, at_once: bool) -> Sql<bool> {
+        let mut place = self.db.prepare_cached(include_str!("sql/place.sql"))?;
+        let holds: Vec<(bool, ClaimId, Process)> = place
+            .query_map(params![name.as_str(), int(ticket.get())], |row| {
+                Ok((row.get(0)?, id_at(row, 1)?, Process::at(row, 2)?))
+            })?
+            .collect::<Sql<_>>()?;
+        let is_in = holds.first().is_some_and(|hold| hold.0);
+        for &(_, id, to) in &holds {
+            self.rings.push(Ring { name: name.clone(), bell: Bell { id, ticket, news: News::Out }, to });
+        }
+        let change = if is_in && !at_once {
+            include_str!("sql/close.sql")
+        } else {
+            include_str!("sql/drop_place.sql")
+        };
+        let changed = self.db.prepare_cached(change)?.execute(params![name.as_str(), int(ticket.get())])?;
+        self.settle_after(name, changed)?;
+        Ok(!holds.is_empty())
+    }
+
+    /// Drops holds whose process is gone, found before the transaction: a dead process adds none.
+    pub(super) fn drop_holds(&mut self, holds: &[HoldKey]) -> Sql<()> {
+        let mut drop_hold = self.db.prepare_cached(include_str!("sql/drop_hold.sql"))?;
+        for HoldKey { name, ticket, id } in holds {
+            if drop_hold.execute(params![name, ticket, id])? > 0 {
+                self.unsettled.insert(name.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_after(&mut self, name: &Name, changed: usize) -> Sql<()> {
+        if changed > 0 { self.settle(name, None).map(drop) } else { self.settle_if_needed(name, None) }
+    }
+
+    fn settle_if_needed(&mut self, name: &Name, caller: Option<ClaimId>) -> Sql<()> {
+        if self.unsettled.contains(name.as_str()) { self.settle(name, caller).map(drop) } else { Ok(()) }
+    }
+
+    /// Lets in whoever the front has room for and rings them, except the caller, who is told by its answer. Reads no
+    /// further than the first that must wait. Answers the front if nobody has to wait.
+    fn settle(&mut self, name: &Name, caller: Option<ClaimId>) -> Sql<Option<Front>> {
+        self.unsettled.remove(name.as_str());
+        let mut walk = self.db.prepare_cached(include_str!("sql/front.sql"))?;
+        let mut entered = Vec::new();
+        let front = self.walk(walk.query([name.as_str()])?, name, caller, &mut entered)?;
+        let mut let_in = self.db.prepare_cached(include_str!("sql/let_in.sql"))?;
+        for ticket in entered {
+            let_in.execute(params![name.as_str(), int(ticket.get())])?;
+        }
+        Ok(front)
+    }
+
+    fn walk(
+        &mut self,
+        mut rows: Rows<'_>,
+        name: &Name,
+        caller: Option<ClaimId>,
+        entered: &mut Vec<Ticket>,
+    ) -> Sql<Option<Front>> {
+        let mut front = Front::default();
+        let mut last = Ticket::ZERO;
+        while let Some(row) = rows.next()? {
+            let ticket = ticket_at(row, 0)?;
+            // Several holds of one identity stand on one place, and are admitted once.
+            if ticket != last && !front.admit(mode_at(row, 1)?) {
+                return Ok(None);
+            }
+            let is_in: bool = row.get(4)?;
+            if !is_in {
+                if ticket != last {
+                    entered.push(ticket);
+                }
+                let bell = Bell { id: id_at(row, 5)?, ticket, news: News::In };
+                if Some(bell.id) != caller {
+                    self.rings.push(Ring { name: name.clone(), bell, to: Process::at(row, 6)? });
+                }
+            }
+            last = ticket;
+        }
+        Ok(Some(front))
+    }
+
+    fn find(&self, name: &Name, id: ClaimId) -> Sql<Option<Found>> {
+        self.db
+            .prepare_cached(include_str!("sql/find.sql"))?
+            .query_row(params![name.as_str(), id.as_u128().to_be_bytes()], |row| {
+                Ok(Found {
+                    ticket: ticket_at(row, 0)?,
+                    is_in: row.get(1)?,
+                    closed: row.get(2)?,
+                    fixed: row.get(3)?,
+                    lease: Duration::from_micros(uint_at(row, 4)?),
+                    deadline: Time::from_micros(uint_at(row, 5)?),
+                })
+            })
+            .optional()
+    }
+
+    fn place_of_identity(&self, claim: &Claim) -> Sql<Option<(Ticket, Mode, bool)>> {
+        let Some(identity) = &claim.identity else { return Ok(None) };
+        self.db
+            .prepare_cached(include_str!("sql/identity.sql"))?
+            .query_row(params![claim.name.as_str(), identity], |row| {
+                Ok((ticket_at(row, 0)?, mode_at(row, 1)?, row.get(4)?))
+            })
+            .optional()
+    }
+
+    fn standing_of(&self, name: &Name, id: ClaimId) -> Sql<Standing> {
+        let Some(found) = self.find(name, id)? else { return Ok(Standing::Lapsed) };
+        match found {
+            Found { closed: true, .. } => Ok(Standing::Out),
+            Found { is_in: true, ticket, .. } => Ok(Standing::In { ticket }),
+            Found { ticket, lease, .. } => self.waiting(name, ticket, lease),
+        }
+    }
+
+    fn waiting(&self, name: &Name, ticket: Ticket, lease: Duration) -> Sql<Standing> {
+        let ahead: u32 = self
+            .db
+            .prepare_cached(include_str!("sql/ahead.sql"))?
+            .query_row(params![name.as_str(), int(ticket.get())], |row| row.get(0))?;
+        let interesting = self.now.at + look_again(lease, None, None);
+        let lapse = self
+            .db
+            .prepare_cached(include_str!("sql/next_lapse.sql"))?
+            .query_row(params![name.as_str(), int(ticket.get()), int(interesting.as_micros())], |row| {
+                uint_at(row, 0)
+            })
+            .optional()?;
+        let next_lapse = lapse.map(|lapse| Time::from_micros(lapse).since(self.now.at));
+        Ok(Standing::Waiting { ticket, ahead, look_again: look_again(lease, next_lapse, None) })
+    }
+
+    fn next_ticket(&self) -> Sql<Ticket> {
+        let last = self
+            .db
+            .prepare_cached(include_str!("sql/last_ticket.sql"))?
+            .query_row([], |row| ticket_at(row, 0))?;
+        let ticket = last.next(self.now.ticket_us);
+        self.db.prepare_cached(include_str!("sql/next_ticket.sql"))?.execute([int(ticket.get())])?;
+        Ok(ticket)
+    }
+
+    fn insert(&self, claim: &Claim, ticket: Ticket, is_in: bool) -> Sql<()> {
+        let (kind, permits, limit) = match claim.mode {
+            Mode::Exclusive => (0, 0, 0),
+            Mode::Shared => (1, 0, 0),
+            Mode::Permits { count, limit } => (2, count, limit),
+        };
+        self.db.prepare_cached(include_str!("sql/insert.sql"))?.execute(params![
+            claim.name.as_str(),
+            int(ticket.get()),
+            claim.id.as_u128().to_be_bytes(),
+            kind,
+            permits,
+            limit,
+            is_in,
+            micros(claim.lease),
+            int((self.now.at + claim.lease).as_micros()),
+            int(self.now.at.as_micros()),
+            claim.who.owner,
+            claim.who.host,
+            claim.who.pid,
+            claim.identity,
+            self.me.nonce.to_be_bytes(),
+            self.me.pid,
+            int(self.me.start),
+            int(self.me.pid_ns),
+        ])?;
+        Ok(())
+    }
+
+    fn extend(&self, name: &Name, id: ClaimId, found: &Found, lease: Duration) -> Sql<()> {
+        if found.fixed {
+            return Ok(());
+        }
+        self.set_deadline(name, id, found, lease, found.deadline.max(self.now.at + lease), false)
+    }
+
+    fn set_deadline(
+        &self,
+        name: &Name,
+        id: ClaimId,
+        found: &Found,
+        lease: Duration,
+        deadline: Time,
+        fixed: bool,
+    ) -> Sql<()> {
+        self.db.prepare_cached(include_str!("sql/extend.sql"))?.execute(params![
+            name.as_str(),
+            int(found.ticket.get()),
+            id.as_u128().to_be_bytes(),
+            micros(lease),
+            int(deadline.as_micros()),
+            fixed,
+        ])?;
+        Ok(())
+    }
+}
+
+/// A row's key, as it is stored.
+pub(super) struct HoldKey {
+    name: String,
+    ticket: i64,
+    id: Vec<u8>,
+}
+
+/// The holds of a process. A scan of the whole table, and therefore a read outside the write transaction.
+pub(super) fn holds_of(db: &Connection, process: Process) -> Sql<Vec<HoldKey>> {
+    db.prepare_cached(include_str!("sql/of_process.sql"))?
+        .query_map([process.nonce.to_be_bytes()], |row| {
+            Ok(HoldKey { name: row.get(0)?, ticket: row.get(1)?, id: row.get(2)? })
+        })?
+        .collect()
+}
+
+/// The processes at the head of a line, each once: those whose death would let someone in.
+pub(super) fn processes_ahead(db: &Connection, name: &Name, rows: u32) -> Sql<Vec<Process>> {
+    let mut found: Vec<Process> = Vec::new();
+    let mut head = db.prepare_cached(include_str!("sql/ahead_processes.sql"))?;
+    for process in head.query_map(params![name.as_str(), rows], |row| Process::at(row, 0))? {
+        let process = process?;
+        if !found.contains(&process) {
+            found.push(process);
+        }
+    }
+    Ok(found)
+}
+
+/// SQLite's integers are signed. No time or ticket reaches 2^63 µs (the year 294 000).
+pub(super) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn uint_at(row: &Row<'_>, column: usize) -> Sql<u64> {
+    row.get::<_, i64>(column).map(|number| number.max(0).unsigned_abs())
+}
+
+pub(super) fn ticket_at(row: &Row<'_>, column: usize) -> Sql<Ticket> {
+    uint_at(row, column).map(Ticket::new)
+}
+
+pub(super) fn bits_at(row: &Row<'_>, column: usize) -> Sql<u128> {
+    row.get::<_, [u8; 16]>(column).map(u128::from_be_bytes)
+}
+
+fn id_at(row: &Row<'_>, column: usize) -> Sql<ClaimId> {
+    bits_at(row, column).map(ClaimId::from_u128)
+}
+
+/// The mode in this column and the two behind it. An unknown kind is read as exclusive: it lets nobody in beside it.
+pub(super) fn mode_at(row: &Row<'_>, column: usize) -> Sql<Mode> {
+    Ok(match row.get::<_, i64>(column)? {
+        1 => Mode::Shared,
+        2 => Mode::Permits { count: row.get(column + 1)?, limit: row.get(column + 2)? },
+        _ => Mode::Exclusive,
+    })
+}
+
+/// A name from a row. Only a file that something else wrote to can hold a bad one.
+pub(super) fn stored_name(text: &str) -> Sql<Name> {
+    Name::new(text)
+        .map_err(|e| rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, e.into()))
+}
