@@ -165,7 +165,7 @@ impl Locks {
 
     async fn look(&self, query: &Query) -> Result<Vec<LineView>> {
         self.client.check_open("view")?;
-        self.client.call("view", self.client.settings.lease, self.client.driver.view(query)).await
+        self.client.ask("view", self.client.driver.view(query)).await
     }
 
     /// Shows out the claim that has this ticket, if it is still there; answers whether it was.
@@ -183,8 +183,7 @@ impl Locks {
         self.client.check_open("evict")?;
         let name = self.engine_name(name)?;
         let verb = self.client.driver.evict(&name, ticket, at_once);
-        let evicted =
-            self.client.call("evict", self.client.settings.lease, verb).await.map_err(|e| e.about(&name))?;
+        let evicted = self.client.ask("evict", verb).await.map_err(|e| e.about(&name))?;
         // The audit trail: who evicted whom is worth more than a debug line.
         tracing::warn!(lock = %name, %ticket, at_once, evicted, by = %self.client.settings.who.owner, "evict");
         Ok(evicted)

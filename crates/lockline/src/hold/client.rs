@@ -138,6 +138,15 @@ impl Client {
         }
     }
 
+    /// Calls a verb that no lease hangs on: people can wait a little longer than a holder.
+    pub(crate) async fn ask<T>(
+        &self,
+        operation: &'static str,
+        verb: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.call(operation, LONGEST_CALL * 6, verb).await
+    }
+
     /// Spawns work that outlives its caller. Without a runtime (it was shut down) the lease does the work.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
@@ -209,8 +218,10 @@ impl Drop for Client {
 
 /// How long one call may take: a sixth of the lease, so that a holder has several tries before its lease ends.
 pub(crate) fn call_deadline(lease: Duration) -> Duration {
-    (lease / 6).clamp(Duration::from_millis(15), Duration::from_secs(5))
+    (lease / 6).clamp(Duration::from_millis(15), LONGEST_CALL)
 }
+
+const LONGEST_CALL: Duration = Duration::from_secs(5);
 
 /// The first pause after a failed call, and how pauses grow.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(5);

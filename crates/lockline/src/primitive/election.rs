@@ -70,8 +70,7 @@ impl Election {
         let client = &self.asking.client;
         client.check_open("leader")?;
         let name = Name::prefixed(&client.settings.prefix, &self.name)?;
-        let lines =
-            client.call("view", client.settings.lease, client.driver.view(&Query::Name(name.clone()))).await;
+        let lines = client.ask("view", client.driver.view(&Query::Name(name.clone()))).await;
         let lines = lines.map_err(|e| e.about(&name))?;
         Ok(lines.into_iter().next().and_then(|line| line.holders.into_iter().find(|claim| !claim.evicted)))
     }

@@ -1,1 +1,0 @@
-//! Processes, faults, histories and checkers.
