@@ -90,7 +90,7 @@ async fn open(config: SqliteConfig, bells: Bells, runtime: Handle) -> Result<Sql
                 address,
                 belfry,
                 watches,
-                checkpoints: checkpoint::Checkpoints::default(),
+                checkpoints: checkpoint::Checkpoints::new(),
                 queue: weak,
             };
             if opened.send(Ok(())).is_ok() {

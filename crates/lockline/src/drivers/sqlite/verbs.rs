@@ -3,7 +3,8 @@
 //! The rule of admission is [`Front`], as everywhere; SQL only finds rows. Nothing here waits, and nothing here looks
 //! at other processes: a process that is stopped inside the transaction would hold up everyone on the file.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
@@ -32,6 +33,9 @@ pub(super) struct Ledger<'c> {
     now: Now,
     /// Lines that lost a claim and have not been looked at since: someone may have got in.
     unsettled: BTreeSet<String>,
+    /// The tickets of lines in which somebody waits, read at most once: a thousand waiters that are renewed together
+    /// must not count a thousand rows each.
+    tickets: RefCell<HashMap<Name, Vec<i64>>>,
     rings: Vec<Ring>,
 }
 
@@ -49,11 +53,14 @@ impl<'c> Ledger<'c> {
     /// Starts with what every verb starts with: all lapsed claims go, of all lines. Dropping only those of the verb's
     /// own line would leave the rows of a name that nobody asks for again in the file for ever.
     pub(super) fn open(db: &'c Connection, me: Process, now: Now) -> Sql<Ledger<'c>> {
+        // Found first, then deleted: `RETURNING` would make SQLite build a temporary table every time, for nothing.
         let mut lapsed = db.prepare_cached(include_str!("sql/lapsed.sql"))?;
         let unsettled =
             lapsed.query_map([int(now.at.as_micros())], |row| row.get(0))?.collect::<Sql<BTreeSet<_>>>()?;
-        drop(lapsed);
-        Ok(Ledger { db, me, now, unsettled, rings: Vec::new() })
+        if !unsettled.is_empty() {
+            db.prepare_cached(include_str!("sql/drop_lapsed.sql"))?.execute([int(now.at.as_micros())])?;
+        }
+        Ok(Ledger { db, me, now, unsettled, tickets: RefCell::default(), rings: Vec::new() })
     }
 
     /// Looks at every line that is not settled yet, and hands out the bells. The caller commits, then rings.
@@ -99,6 +106,9 @@ impl<'c> Ledger<'c> {
         }
         let ticket = self.next_ticket()?;
         self.insert(claim, ticket, is_in)?;
+        if let Some(tickets) = self.tickets.get_mut().get_mut(&claim.name) {
+            tickets.push(int(ticket.get()));
+        }
         if is_in { Ok(Standing::In { ticket }) } else { self.waiting(&claim.name, ticket, claim.lease) }
     }
 
@@ -160,6 +170,7 @@ impl<'c> Ledger<'c> {
         let mut drop_hold = self.db.prepare_cached(include_str!("sql/drop_hold.sql"))?;
         for HoldKey { name, ticket, id } in holds {
             if drop_hold.execute(params![name, ticket, id])? > 0 {
+                // The only work of its transaction: no tickets have been read that would be wrong now.
                 self.unsettled.insert(name.clone());
             }
         }
@@ -167,7 +178,11 @@ impl<'c> Ledger<'c> {
     }
 
     fn settle_after(&mut self, name: &Name, changed: usize) -> Sql<()> {
-        if changed > 0 { self.settle(name, None).map(drop) } else { self.settle_if_needed(name, None) }
+        if changed == 0 {
+            return self.settle_if_needed(name, None);
+        }
+        self.tickets.get_mut().remove(name);
+        self.settle(name, None).map(drop)
     }
 
     fn settle_if_needed(&mut self, name: &Name, caller: Option<ClaimId>) -> Sql<()> {
@@ -254,10 +269,7 @@ impl<'c> Ledger<'c> {
     }
 
     fn waiting(&self, name: &Name, ticket: Ticket, lease: Duration) -> Sql<Standing> {
-        let ahead: u32 = self
-            .db
-            .prepare_cached(include_str!("sql/ahead.sql"))?
-            .query_row(params![name.as_str(), int(ticket.get())], |row| row.get(0))?;
+        let ahead = self.ahead(name, ticket)?;
         let interesting = self.now.at + look_again(lease, None, None);
         let lapse = self
             .db
@@ -268,6 +280,18 @@ impl<'c> Ledger<'c> {
             .optional()?;
         let next_lapse = lapse.map(|lapse| Time::from_micros(lapse).since(self.now.at));
         Ok(Standing::Waiting { ticket, ahead, look_again: look_again(lease, next_lapse, None) })
+    }
+
+    fn ahead(&self, name: &Name, ticket: Ticket) -> Sql<u32> {
+        let mut known = self.tickets.borrow_mut();
+        if !known.contains_key(name) {
+            let mut select = self.db.prepare_cached(include_str!("sql/tickets.sql"))?;
+            let tickets = select.query_map([name.as_str()], |row| row.get(0))?.collect::<Sql<_>>()?;
+            known.insert(name.clone(), tickets);
+        }
+        let before =
+            known.get(name).map_or(0, |tickets| tickets.partition_point(|&other| other < int(ticket.get())));
+        Ok(u32::try_from(before).unwrap_or(u32::MAX))
     }
 
     fn next_ticket(&self) -> Sql<Ticket> {

@@ -96,19 +96,27 @@ impl Worker {
     /// Serves until the driver is dropped and everything it asked for is done.
     pub(super) fn run(mut self, requests: &Receiver<Request>) {
         loop {
-            let first = match self.belfry.retry_in() {
+            let pause = self.belfry.retry_in().or_else(|| self.checkpoints.quiet_in(&self.file));
+            let first = match pause {
                 None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(pause) => requests.recv_timeout(pause),
             };
             match first {
                 Ok(first) => self.serve(first, requests),
-                Err(RecvTimeoutError::Timeout) => {
-                    let silent = self.belfry.retry();
-                    self.bury(silent);
-                }
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => self.idle(),
+                Err(RecvTimeoutError::Disconnected) => break,
             }
             self.checkpoints.after_commit(&self.file);
+        }
+        self.checkpoints.at_the_end(&self.file);
+    }
+
+    fn idle(&mut self) {
+        if self.belfry.retry_in().is_some() {
+            let silent = self.belfry.retry();
+            self.bury(silent);
+        } else {
+            self.checkpoints.when_quiet(&self.file);
         }
     }
 
@@ -238,7 +246,7 @@ impl Worker {
         let mut outcome = self.transact(|ledger| work.run(ledger));
         if outcome.as_ref().is_err_and(Failure::is_full) {
             // On a full disk the log cannot grow, but it can start again from its beginning.
-            self.checkpoints.make_room(&self.file);
+            Checkpoints::make_room(&self.file);
             outcome = self.transact(|ledger| work.run(ledger));
         }
         outcome.map_err(|failure| failure.explain(work.verb(), &self.address))
