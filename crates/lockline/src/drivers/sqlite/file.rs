@@ -175,7 +175,21 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> Error {
 fn refuse_file_system(config: &SqliteConfig, directory: &Path) -> Result<(), Error> {
     let found = statfs(directory).map_err(|e| cannot("examine the file system of", directory, &e.into()))?;
     // Magic numbers have 32 bits; the field is wider, and on some targets signed.
-    let (name, unproven) = match found.f_type as u32 {
+    let Some((name, unproven)) = network_file_system(found.f_type as u32) else { return Ok(()) };
+    if unproven && config.allow_unproven_file_system {
+        return Ok(());
+    }
+    let message = format!("{} is on {name}, where SQLite cannot keep a lock", directory.display());
+    Err(Error::new(ErrorKind::Unsafe, "open", message).hint(if unproven {
+        "choose a local file system; if this one is known to work, allow it with allow_unproven_file_system"
+    } else {
+        "choose a local file system, or an engine with a server for several hosts"
+    }))
+}
+
+/// Its name, and whether it may be one that works after all.
+fn network_file_system(magic: u32) -> Option<(&'static str, bool)> {
+    Some(match magic {
         0x6969 => ("NFS", false),
         0x517b | 0xff53_4d42 | 0xfe53_4d42 => ("SMB", false),
         0x5346_414f | 0x6b41_4653 => ("AFS", false),
@@ -191,17 +205,8 @@ fn refuse_file_system(config: &SqliteConfig, directory: &Path) -> Result<(), Err
         0x6573_5546 => ("FUSE", true),
         0x0102_1997 => ("9p", true),
         0x786f_4256 => ("a VirtualBox share", true),
-        _ => return Ok(()),
-    };
-    if unproven && config.allow_unproven_file_system {
-        return Ok(());
-    }
-    let message = format!("{} is on {name}, where SQLite cannot keep a lock", directory.display());
-    Err(Error::new(ErrorKind::Unsafe, "open", message).hint(if unproven {
-        "choose a local file system; if this one is known to work, allow it with allow_unproven_file_system"
-    } else {
-        "choose a local file system, or an engine with a server for several hosts"
-    }))
+        _ => return None,
+    })
 }
 
 /// The boot id: times on the boot clock are compared only under the same one.
@@ -314,6 +319,21 @@ fn retry_while_busy(
                 std::thread::sleep(Duration::from_millis(1));
             }
             other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::network_file_system;
+
+    #[test]
+    fn network_file_systems_are_known_by_their_numbers() {
+        assert_eq!(network_file_system(0x6969), Some(("NFS", false)));
+        assert_eq!(network_file_system(0xfe53_4d42), Some(("SMB", false)));
+        assert_eq!(network_file_system(0x6573_5546), Some(("FUSE", true)));
+        for local in [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630] {
+            assert_eq!(network_file_system(local), None);
         }
     }
 }

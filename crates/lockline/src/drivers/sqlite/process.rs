@@ -1,7 +1,7 @@
 //! Which process a claim belongs to, and whether it still lives.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -150,7 +150,7 @@ impl Watches {
         let fd = Arc::new(fd);
         let waiting = fd.clone();
         let task = self.runtime.spawn(async move {
-            let Ok(ended) = AsyncFd::with_interest(waiting.as_fd(), Interest::READABLE) else { return };
+            let Ok(ended) = AsyncFd::with_interest(waiting, Interest::READABLE) else { return };
             if ended.readable().await.is_ok() {
                 died();
             }
