@@ -14,6 +14,7 @@ use rustix::fs::{Access, access, statfs};
 
 use super::config::SqliteConfig;
 use super::error::Failure;
+use super::room;
 use crate::error::{Error, ErrorKind};
 
 /// "LkLn": tells `file(1)` and us whose database it is.
@@ -21,8 +22,6 @@ const APPLICATION_ID: i32 = 0x4c6b_4c6e;
 const SCHEMA_VERSION: i32 = 1;
 /// Small pages: a verb changes three or four of them by a few bytes, and each is copied whole into the log.
 const PAGE_SIZE: u32 = 1024;
-/// Kept for the day the disk is full.
-const RESERVE_BYTES: u32 = 256 * 1024;
 /// Before it, two writers could corrupt a log that was being reset (sqlite.org/wal.html#walresetbug).
 const OLDEST_SQLITE: i32 = 3_051_003;
 
@@ -289,16 +288,14 @@ fn create(db: &Connection, boot: &str) -> Result<(), Trouble> {
         return Err(trouble);
     }
     db.execute_batch("COMMIT")?;
-    // Only a checkpoint makes the reserve real pages of the file; freed, they serve the verbs on a full disk.
-    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-    db.execute_batch("DELETE FROM reserve")?;
+    room::free_reserve(db)?;
     Ok(())
 }
 
 fn create_schema(db: &Connection, boot: &str) -> Result<(), Trouble> {
     db.execute_batch(include_str!("schema.sql"))?;
     db.execute("INSERT INTO meta (one, boot, last_ticket) VALUES (1, ?1, 0)", [boot])?;
-    db.execute("INSERT INTO reserve VALUES (zeroblob(?1))", [RESERVE_BYTES])?;
+    room::first_reserve(db)?;
     db.pragma_update(None, "application_id", APPLICATION_ID)?;
     db.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     Ok(())

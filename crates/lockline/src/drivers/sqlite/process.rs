@@ -13,7 +13,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::verbs::{bits_at, uint_at};
+use super::rows::{bits_at, uint_at};
 use crate::line::ClaimId;
 
 /// Each costs a descriptor, and lines are short of holders, not of waiters.
