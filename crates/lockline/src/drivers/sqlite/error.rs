@@ -25,6 +25,10 @@ impl Failure {
         self.error.sqlite_error_code() == Some(ErrorCode::DiskFull)
     }
 
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self.error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+    }
+
     /// As the caller sees it.
     pub(super) fn explain(&self, operation: &'static str, address: &Arc<str>) -> Error {
         let (kind, message, hint) = match self.error.sqlite_error_code() {

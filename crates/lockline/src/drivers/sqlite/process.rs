@@ -150,6 +150,9 @@ impl Watches {
         let fd = Arc::new(fd);
         let waiting = fd.clone();
         let task = self.runtime.spawn(async move {
+            // Deprecated for descriptors that may be closed while they are registered, in favour of an `unsafe` one.
+            // This one lives as long as its `Arc`.
+            #[allow(deprecated)]
             let Ok(ended) = AsyncFd::with_interest(waiting, Interest::READABLE) else { return };
             if ended.readable().await.is_ok() {
                 died();

@@ -214,8 +214,9 @@ impl Worker {
         });
         match all {
             Ok(done) => done.into_iter().map(Ok).collect(),
-            Err(failure) if works.len() == 1 && !failure.is_full() => {
-                vec![Err(failure.explain(works[0].verb(), &self.address))]
+            // Who waited in vain for the file once does not wait again for each of them.
+            Err(failure) if failure.is_busy() || works.len() == 1 && !failure.is_full() => {
+                works.iter().map(|work| Err(failure.explain(work.verb(), &self.address))).collect()
             }
             Err(_) => works.iter().map(|work| self.attempt_alone(work)).collect(),
         }

@@ -178,3 +178,23 @@ async fn a_thousand_waiters_cost_little() {
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     assert!(file.view(&Query::Prefix(String::new())).await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_file_that_stays_locked_is_unavailable_and_nothing_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("locks.db");
+    let config = SqliteConfig::new(&path).busy_timeout(Duration::from_millis(100));
+    let file = Sqlite::open(config, std::sync::Arc::new(Heard::default())).await.unwrap();
+    let blocker = rusqlite::Connection::open(&path).unwrap();
+    blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let started = std::time::Instant::now();
+    let mine = [claim("x", Mode::Exclusive, LEASE), claim("y", Mode::Exclusive, LEASE)];
+    let (one, two) = tokio::join!(file.join(&mine[0], true), file.join(&mine[1], true));
+    assert_eq!(one.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(two.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    // Looking does not need the lock.
+    assert!(file.view(&Query::Prefix(String::new())).await.unwrap().is_empty());
+    blocker.execute_batch("COMMIT").unwrap();
+    assert!(is_in(&file.join(&mine[0], true).await.unwrap()));
+}
