@@ -16,7 +16,7 @@ use super::file::{File, connect};
 /// Worth writing back when nobody asks for anything.
 const WHEN_QUIET: usize = 200;
 /// A process that finds this much with its first commit writes it back before it goes on.
-const WHEN_FIRST: usize = 1000;
+const WHEN_FIRST: usize = 400;
 /// Written back under load, making all writers wait at the end: they leave no gap for it.
 const WHEN_BUSY: usize = 8000;
 /// So long without a request is quiet.
