@@ -1,62 +1,112 @@
 //! When the log goes back into the file.
 //!
 //! A checkpoint syncs the disk, which takes milliseconds: never inside a commit, and if possible not on the worker's
-//! thread. But it must happen, also if every process on the file lives for a millisecond only: the first to open a
-//! file reads its whole log.
+//! thread. But it must happen: the first process to open a file reads its whole log, two microseconds a page. So the
+//! log is written back when it is quiet; under load only when it has become large; and by a process that finds a long
+//! one with its first commit, because where all processes live for a millisecond, it never is quiet.
 
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
 
 use super::file::{File, connect};
 
-/// From this size on, a helper thread writes the log back.
-const SOFT_PAGES: usize = 1000;
-/// From this size on, the worker does it itself, and makes the writers wait if they never leave a gap for it.
-const HARD_PAGES: usize = 8000;
+/// Worth writing back when nobody asks for anything.
+const WHEN_QUIET: usize = 200;
+/// A process that finds this much with its first commit writes it back before it goes on.
+const WHEN_FIRST: usize = 400;
+/// Written back under load, making all writers wait at the end: they leave no gap for it.
+const WHEN_BUSY: usize = 8000;
+/// So long without a request is quiet.
+const QUIET: Duration = Duration::from_millis(50);
+/// A process that ends sooner is a short-lived one, whose end should not wait for the disk.
+const YOUNG: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Checkpoints {
     helper: Option<JoinHandle<()>>,
-    /// The log's size at the last attempt: the next is due when it has grown by as much again.
-    tried_at: usize,
+    opened: Instant,
+    committed: bool,
 }
 
 impl Checkpoints {
-    /// To be called when nobody waits for an answer.
-    pub(super) fn after_commit(&mut self, file: &File) {
-        let pages = file.log_pages.load(Ordering::Relaxed);
-        if pages < self.tried_at {
-            self.tried_at = 0;
-        }
-        if pages < self.tried_at + SOFT_PAGES
-            || self.helper.as_ref().is_some_and(|helper| !helper.is_finished())
-        {
-            return;
-        }
-        self.tried_at = pages;
-        if pages >= HARD_PAGES {
-            self.make_room(file);
-            return;
-        }
-        let path = file.path.clone();
-        let helper = std::thread::Builder::new().name("lockline-log".to_owned()).spawn(move || {
-            let done = connect(&path, Duration::from_millis(50))
-                .and_then(|db| db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())));
-            if let Err(e) = done {
-                tracing::debug!(error = %e, "the log was not written back; a later commit tries again");
-            }
-        });
-        self.helper = helper.ok();
+    pub(super) fn new() -> Checkpoints {
+        Checkpoints { helper: None, opened: Instant::now(), committed: false }
     }
 
-    /// Writes the whole log back, so that the next commit starts it from its beginning.
-    pub(super) fn make_room(&mut self, file: &File) {
-        // First without stopping anyone: what is left for the second pass, which stops the writers, is little.
-        for mode in ["PRAGMA wal_checkpoint(PASSIVE)", "PRAGMA wal_checkpoint(RESTART)"] {
-            if let Err(e) = file.db.query_row(mode, [], |_| Ok(())) {
-                tracing::debug!(error = %e, "the log was not written back");
-            }
+    /// When to call [`when_quiet`](Checkpoints::when_quiet), if nothing is asked before.
+    pub(super) fn quiet_in(&self, file: &File) -> Option<Duration> {
+        (file.log_pages.load(Ordering::Relaxed) >= WHEN_QUIET).then_some(QUIET)
+    }
+
+    pub(super) fn when_quiet(&mut self, file: &File) {
+        self.help(file, false);
+    }
+
+    /// To be called when everyone has been answered.
+    pub(super) fn after_commit(&mut self, file: &File) {
+        let pages = file.log_pages.load(Ordering::Relaxed);
+        let first = pages > 0 && !self.committed;
+        self.committed |= first;
+        if first && pages >= WHEN_FIRST {
+            write_back(&file.db, false);
+            file.log_pages.store(0, Ordering::Relaxed);
+        } else if pages >= WHEN_BUSY {
+            self.help(file, true);
         }
     }
+
+    /// The last thing a driver does.
+    pub(super) fn at_the_end(&self, file: &File) {
+        if self.opened.elapsed() >= YOUNG && file.log_pages.load(Ordering::Relaxed) >= WHEN_QUIET {
+            write_back(&file.db, false);
+        }
+    }
+
+    /// On a full disk the log cannot grow, but it can start again from its beginning.
+    pub(super) fn make_room(file: &File) {
+        write_back(&file.db, true);
+    }
+
+    fn help(&mut self, file: &File, insist: bool) {
+        if self.helper.as_ref().is_some_and(|helper| !helper.is_finished()) {
+            return;
+        }
+        // Until the next commit tells better: one attempt for what is there now.
+        file.log_pages.store(0, Ordering::Relaxed);
+        let path = file.path.clone();
+        let helper =
+            std::thread::Builder::new().name("lockline-log".to_owned()).spawn(move || {
+                match connect(&path, Duration::from_millis(100)) {
+                    Ok(db) => write_back(&db, insist),
+                    Err(e) => tracing::debug!(error = %e, "the log was not written back"),
+                }
+            });
+        self.helper = helper.ok();
+    }
+}
+
+/// Writes the log back and starts it again. Without `insist` only if no other process writes meanwhile.
+fn write_back(db: &Connection, insist: bool) {
+    if let Err(e) = try_write_back(db, insist) {
+        // A later commit tries again; the log is only longer than it need be.
+        tracing::debug!(error = %e, "the log was not written back");
+    }
+}
+
+fn try_write_back(db: &Connection, insist: bool) -> rusqlite::Result<()> {
+    // A connection that has read nothing does not know yet that there is a log.
+    db.query_row("SELECT 1 FROM meta", [], |_| Ok(()))?;
+    // First without stopping anyone; what is left for the second pass, which stops the writers, is little.
+    let (logged, written): (i64, i64) =
+        db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| Ok((row.get(1)?, row.get(2)?)))?;
+    if logged != written && !insist {
+        return Ok(());
+    }
+    db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))?;
+    // The log starts again with the next commit, which syncs its new head: better this one than somebody's handover.
+    // Until then whoever opens the file first would read the old log to its end.
+    db.execute("UPDATE meta SET boot = boot", []).map(drop)
 }

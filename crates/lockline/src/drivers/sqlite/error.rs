@@ -25,14 +25,14 @@ impl Failure {
         self.error.sqlite_error_code() == Some(ErrorCode::DiskFull)
     }
 
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self.error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+    }
+
     /// As the caller sees it.
     pub(super) fn explain(&self, operation: &'static str, address: &Arc<str>) -> Error {
         let (kind, message, hint) = match self.error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => (
-                ErrorKind::Full,
-                "the disk is full",
-                "free some space; holders can still renew and release, new claims have to wait",
-            ),
+            Some(ErrorCode::DiskFull) => return full(operation, address),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
                 ErrorKind::Unavailable,
                 "the file stayed locked by another process",
@@ -67,4 +67,11 @@ impl Failure {
         let cause = self.error.sqlite_error().map_or_else(|| self.error.to_string(), |e| e.to_string());
         Error::new(kind, operation, message).hint(hint).caused_by(cause).at(address)
     }
+}
+
+/// No room for it.
+pub(super) fn full(operation: &'static str, address: &Arc<str>) -> Error {
+    Error::new(ErrorKind::Full, operation, "the disk is full")
+        .hint("free some space; holders can still renew and release, new claims have to wait")
+        .at(address)
 }

@@ -14,6 +14,7 @@ use rustix::fs::{Access, access, statfs};
 
 use super::config::SqliteConfig;
 use super::error::Failure;
+use super::room;
 use crate::error::{Error, ErrorKind};
 
 /// "LkLn": tells `file(1)` and us whose database it is.
@@ -21,8 +22,6 @@ const APPLICATION_ID: i32 = 0x4c6b_4c6e;
 const SCHEMA_VERSION: i32 = 1;
 /// Small pages: a verb changes three or four of them by a few bytes, and each is copied whole into the log.
 const PAGE_SIZE: u32 = 1024;
-/// Kept for the day the disk is full.
-const RESERVE_BYTES: u32 = 256 * 1024;
 /// Before it, two writers could corrupt a log that was being reset (sqlite.org/wal.html#walresetbug).
 const OLDEST_SQLITE: i32 = 3_051_003;
 
@@ -68,6 +67,8 @@ pub(super) fn connect(path: &Path, busy_timeout: Duration) -> rusqlite::Result<C
     db.set_prepared_statement_cache_capacity(64);
     // A checkpoint on closing would make every short-lived process sync the disk.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Otherwise SQLite, built with STAT4, plans a statement anew whenever other values are bound to it.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     let mut started = Instant::now();
     // SQLite's own handler sleeps up to 100 ms: with short transactions that is four owner changes a second.
     db.busy_handler(Some(move |tries: i32| {
@@ -173,7 +174,21 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> Error {
 fn refuse_file_system(config: &SqliteConfig, directory: &Path) -> Result<(), Error> {
     let found = statfs(directory).map_err(|e| cannot("examine the file system of", directory, &e.into()))?;
     // Magic numbers have 32 bits; the field is wider, and on some targets signed.
-    let (name, unproven) = match found.f_type as u32 {
+    let Some((name, unproven)) = network_file_system(found.f_type as u32) else { return Ok(()) };
+    if unproven && config.allow_unproven_file_system {
+        return Ok(());
+    }
+    let message = format!("{} is on {name}, where SQLite cannot keep a lock", directory.display());
+    Err(Error::new(ErrorKind::Unsafe, "open", message).hint(if unproven {
+        "choose a local file system; if this one is known to work, allow it with allow_unproven_file_system"
+    } else {
+        "choose a local file system, or an engine with a server for several hosts"
+    }))
+}
+
+/// Its name, and whether it may be one that works after all.
+fn network_file_system(magic: u32) -> Option<(&'static str, bool)> {
+    Some(match magic {
         0x6969 => ("NFS", false),
         0x517b | 0xff53_4d42 | 0xfe53_4d42 => ("SMB", false),
         0x5346_414f | 0x6b41_4653 => ("AFS", false),
@@ -189,17 +204,8 @@ fn refuse_file_system(config: &SqliteConfig, directory: &Path) -> Result<(), Err
         0x6573_5546 => ("FUSE", true),
         0x0102_1997 => ("9p", true),
         0x786f_4256 => ("a VirtualBox share", true),
-        _ => return Ok(()),
-    };
-    if unproven && config.allow_unproven_file_system {
-        return Ok(());
-    }
-    let message = format!("{} is on {name}, where SQLite cannot keep a lock", directory.display());
-    Err(Error::new(ErrorKind::Unsafe, "open", message).hint(if unproven {
-        "choose a local file system; if this one is known to work, allow it with allow_unproven_file_system"
-    } else {
-        "choose a local file system, or an engine with a server for several hosts"
-    }))
+        _ => return None,
+    })
 }
 
 /// The boot id: times on the boot clock are compared only under the same one.
@@ -282,16 +288,14 @@ fn create(db: &Connection, boot: &str) -> Result<(), Trouble> {
         return Err(trouble);
     }
     db.execute_batch("COMMIT")?;
-    // Only a checkpoint makes the reserve real pages of the file; freed, they serve the verbs on a full disk.
-    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-    db.execute_batch("DELETE FROM reserve")?;
+    room::free_reserve(db)?;
     Ok(())
 }
 
 fn create_schema(db: &Connection, boot: &str) -> Result<(), Trouble> {
     db.execute_batch(include_str!("schema.sql"))?;
     db.execute("INSERT INTO meta (one, boot, last_ticket) VALUES (1, ?1, 0)", [boot])?;
-    db.execute("INSERT INTO reserve VALUES (zeroblob(?1))", [RESERVE_BYTES])?;
+    room::first_reserve(db)?;
     db.pragma_update(None, "application_id", APPLICATION_ID)?;
     db.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     Ok(())
@@ -312,6 +316,21 @@ fn retry_while_busy(
                 std::thread::sleep(Duration::from_millis(1));
             }
             other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::network_file_system;
+
+    #[test]
+    fn network_file_systems_are_known_by_their_numbers() {
+        assert_eq!(network_file_system(0x6969), Some(("NFS", false)));
+        assert_eq!(network_file_system(0xfe53_4d42), Some(("SMB", false)));
+        assert_eq!(network_file_system(0x6573_5546), Some(("FUSE", true)));
+        for local in [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630] {
+            assert_eq!(network_file_system(local), None);
         }
     }
 }

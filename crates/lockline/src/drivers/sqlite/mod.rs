@@ -7,6 +7,9 @@ mod config;
 mod error;
 mod file;
 mod process;
+mod request;
+mod room;
+mod rows;
 mod verbs;
 mod view;
 mod worker;
@@ -27,13 +30,14 @@ use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Q
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, LineView, Place, Refusal, Standing, Ticket};
 use crate::name::Name;
-use worker::{Done, Request, Work, Worker};
+use request::{Done, Queue, Request, Work};
+use worker::{Room, Worker};
 
 /// Locks in one SQLite file, for the processes of one host. See the [module](self).
 pub struct Sqlite {
     info: DriverInfo,
     /// The worker ends when this is gone. What watches processes has a weak one.
-    queue: Arc<worker::Queue>,
+    queue: Arc<Queue>,
 }
 
 impl Sqlite {
@@ -91,8 +95,9 @@ async fn open(config: SqliteConfig, bells: Bells, runtime: Handle) -> Result<Sql
                 address,
                 belfry,
                 watches,
-                checkpoints: checkpoint::Checkpoints::default(),
+                checkpoints: checkpoint::Checkpoints::new(),
                 queue: weak,
+                room: Room::Enough,
             };
             if opened.send(Ok(())).is_ok() {
                 worker.run(&requests);

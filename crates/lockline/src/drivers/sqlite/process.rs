@@ -1,7 +1,7 @@
 //! Which process a claim belongs to, and whether it still lives.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::verbs::{bits_at, uint_at};
+use super::rows::{bits_at, uint_at};
 use crate::line::ClaimId;
 
 /// Each costs a descriptor, and lines are short of holders, not of waiters.
@@ -150,7 +150,10 @@ impl Watches {
         let fd = Arc::new(fd);
         let waiting = fd.clone();
         let task = self.runtime.spawn(async move {
-            let Ok(ended) = AsyncFd::with_interest(waiting.as_fd(), Interest::READABLE) else { return };
+            // Deprecated for descriptors that may be closed while they are registered, in favour of an `unsafe` one.
+            // This one lives as long as its `Arc`.
+            #[allow(deprecated)]
+            let Ok(ended) = AsyncFd::with_interest(waiting, Interest::READABLE) else { return };
             if ended.readable().await.is_ok() {
                 died();
             }

@@ -37,5 +37,5 @@ CREATE TABLE meta (
     last_ticket INTEGER NOT NULL
 );
 
--- Space for the day the disk is full: written for real by the first checkpoint, then given back to the free list.
+-- Where free pages for the day the disk is full come from: filled, written back, emptied again.
 CREATE TABLE reserve (filler BLOB);

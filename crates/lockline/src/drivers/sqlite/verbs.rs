@@ -3,12 +3,14 @@
 //! The rule of admission is [`Front`], as everywhere; SQL only finds rows. Nothing here waits, and nothing here looks
 //! at other processes: a process that is stopped inside the transaction would hold up everyone on the file.
 
-use std::collections::BTreeSet;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
+use rusqlite::{Connection, OptionalExtension, Rows, params};
 
 use super::process::Process;
+use super::rows::{HoldKey, id_at, int, micros, mode_at, stored_name, ticket_at, uint_at};
 use crate::line::{
     Bell, Claim, ClaimId, Front, Mode, News, Now, Place, Refusal, Standing, Ticket, look_again,
 };
@@ -32,7 +34,11 @@ pub(super) struct Ledger<'c> {
     now: Now,
     /// Lines that lost a claim and have not been looked at since: someone may have got in.
     unsettled: BTreeSet<String>,
+    /// The tickets of lines in which somebody waits, read at most once: a thousand waiters that are renewed together
+    /// must not count a thousand rows each.
+    tickets: RefCell<HashMap<Name, Vec<i64>>>,
     rings: Vec<Ring>,
+    has_new_places: Cell<bool>,
 }
 
 /// A row found by its id.
@@ -49,11 +55,22 @@ impl<'c> Ledger<'c> {
     /// Starts with what every verb starts with: all lapsed claims go, of all lines. Dropping only those of the verb's
     /// own line would leave the rows of a name that nobody asks for again in the file for ever.
     pub(super) fn open(db: &'c Connection, me: Process, now: Now) -> Sql<Ledger<'c>> {
+        // Found first, then deleted: `RETURNING` would make SQLite build a temporary table every time, for nothing.
         let mut lapsed = db.prepare_cached(include_str!("sql/lapsed.sql"))?;
         let unsettled =
             lapsed.query_map([int(now.at.as_micros())], |row| row.get(0))?.collect::<Sql<BTreeSet<_>>>()?;
-        drop(lapsed);
-        Ok(Ledger { db, me, now, unsettled, rings: Vec::new() })
+        if !unsettled.is_empty() {
+            db.prepare_cached(include_str!("sql/drop_lapsed.sql"))?.execute([int(now.at.as_micros())])?;
+        }
+        Ok(Ledger {
+            db,
+            me,
+            now,
+            unsettled,
+            tickets: RefCell::default(),
+            rings: Vec::new(),
+            has_new_places: Cell::new(false),
+        })
     }
 
     /// Looks at every line that is not settled yet, and hands out the bells. The caller commits, then rings.
@@ -62,6 +79,11 @@ impl<'c> Ledger<'c> {
             self.settle(&stored_name(&name)?, None)?;
         }
         Ok(self.rings)
+    }
+
+    /// Whether rows were added.
+    pub(super) fn has_new_places(&self) -> bool {
+        self.has_new_places.get()
     }
 
     /// See [`Line::join`](crate::line::Line::join).
@@ -99,6 +121,9 @@ impl<'c> Ledger<'c> {
         }
         let ticket = self.next_ticket()?;
         self.insert(claim, ticket, is_in)?;
+        if let Some(tickets) = self.tickets.get_mut().get_mut(&claim.name) {
+            tickets.push(int(ticket.get()));
+        }
         if is_in { Ok(Standing::In { ticket }) } else { self.waiting(&claim.name, ticket, claim.lease) }
     }
 
@@ -160,6 +185,7 @@ impl<'c> Ledger<'c> {
         let mut drop_hold = self.db.prepare_cached(include_str!("sql/drop_hold.sql"))?;
         for HoldKey { name, ticket, id } in holds {
             if drop_hold.execute(params![name, ticket, id])? > 0 {
+                // The only work of its transaction: no tickets have been read that would be wrong now.
                 self.unsettled.insert(name.clone());
             }
         }
@@ -167,7 +193,11 @@ impl<'c> Ledger<'c> {
     }
 
     fn settle_after(&mut self, name: &Name, changed: usize) -> Sql<()> {
-        if changed > 0 { self.settle(name, None).map(drop) } else { self.settle_if_needed(name, None) }
+        if changed == 0 {
+            return self.settle_if_needed(name, None);
+        }
+        self.tickets.get_mut().remove(name);
+        self.settle(name, None).map(drop)
     }
 
     fn settle_if_needed(&mut self, name: &Name, caller: Option<ClaimId>) -> Sql<()> {
@@ -254,10 +284,7 @@ impl<'c> Ledger<'c> {
     }
 
     fn waiting(&self, name: &Name, ticket: Ticket, lease: Duration) -> Sql<Standing> {
-        let ahead: u32 = self
-            .db
-            .prepare_cached(include_str!("sql/ahead.sql"))?
-            .query_row(params![name.as_str(), int(ticket.get())], |row| row.get(0))?;
+        let ahead = self.ahead(name, ticket)?;
         let interesting = self.now.at + look_again(lease, None, None);
         let lapse = self
             .db
@@ -268,6 +295,18 @@ impl<'c> Ledger<'c> {
             .optional()?;
         let next_lapse = lapse.map(|lapse| Time::from_micros(lapse).since(self.now.at));
         Ok(Standing::Waiting { ticket, ahead, look_again: look_again(lease, next_lapse, None) })
+    }
+
+    fn ahead(&self, name: &Name, ticket: Ticket) -> Sql<u32> {
+        let mut known = self.tickets.borrow_mut();
+        if !known.contains_key(name) {
+            let mut select = self.db.prepare_cached(include_str!("sql/tickets.sql"))?;
+            let tickets = select.query_map([name.as_str()], |row| row.get(0))?.collect::<Sql<_>>()?;
+            known.insert(name.clone(), tickets);
+        }
+        let before =
+            known.get(name).map_or(0, |tickets| tickets.partition_point(|&other| other < int(ticket.get())));
+        Ok(u32::try_from(before).unwrap_or(u32::MAX))
     }
 
     fn next_ticket(&self) -> Sql<Ticket> {
@@ -306,6 +345,7 @@ impl<'c> Ledger<'c> {
             int(self.me.start),
             int(self.me.pid_ns),
         ])?;
+        self.has_new_places.set(true);
         Ok(())
     }
 
@@ -335,73 +375,4 @@ impl<'c> Ledger<'c> {
         ])?;
         Ok(())
     }
-}
-
-/// A row's key, as it is stored.
-pub(super) struct HoldKey {
-    name: String,
-    ticket: i64,
-    id: Vec<u8>,
-}
-
-/// The holds of a process. A scan of the whole table, and therefore a read outside the write transaction.
-pub(super) fn holds_of(db: &Connection, process: Process) -> Sql<Vec<HoldKey>> {
-    db.prepare_cached(include_str!("sql/of_process.sql"))?
-        .query_map([process.nonce.to_be_bytes()], |row| {
-            Ok(HoldKey { name: row.get(0)?, ticket: row.get(1)?, id: row.get(2)? })
-        })?
-        .collect()
-}
-
-/// The processes at the head of a line, each once: those whose death would let someone in.
-pub(super) fn processes_ahead(db: &Connection, name: &Name, rows: u32) -> Sql<Vec<Process>> {
-    let mut found: Vec<Process> = Vec::new();
-    let mut head = db.prepare_cached(include_str!("sql/ahead_processes.sql"))?;
-    for process in head.query_map(params![name.as_str(), rows], |row| Process::at(row, 0))? {
-        let process = process?;
-        if !found.contains(&process) {
-            found.push(process);
-        }
-    }
-    Ok(found)
-}
-
-/// SQLite's integers are signed. No time or ticket reaches 2^63 µs (the year 294 000).
-pub(super) fn int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
-}
-
-pub(super) fn uint_at(row: &Row<'_>, column: usize) -> Sql<u64> {
-    row.get::<_, i64>(column).map(|number| number.max(0).unsigned_abs())
-}
-
-pub(super) fn ticket_at(row: &Row<'_>, column: usize) -> Sql<Ticket> {
-    uint_at(row, column).map(Ticket::new)
-}
-
-pub(super) fn bits_at(row: &Row<'_>, column: usize) -> Sql<u128> {
-    row.get::<_, [u8; 16]>(column).map(u128::from_be_bytes)
-}
-
-fn id_at(row: &Row<'_>, column: usize) -> Sql<ClaimId> {
-    bits_at(row, column).map(ClaimId::from_u128)
-}
-
-/// The mode in this column and the two behind it. An unknown kind is read as exclusive: it lets nobody in beside it.
-pub(super) fn mode_at(row: &Row<'_>, column: usize) -> Sql<Mode> {
-    Ok(match row.get::<_, i64>(column)? {
-        1 => Mode::Shared,
-        2 => Mode::Permits { count: row.get(column + 1)?, limit: row.get(column + 2)? },
-        _ => Mode::Exclusive,
-    })
-}
-
-/// A name from a row. Only a file that something else wrote to can hold a bad one.
-pub(super) fn stored_name(text: &str) -> Sql<Name> {
-    Name::new(text)
-        .map_err(|e| rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, e.into()))
 }

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Row, Rows};
 
-use super::verbs::{int, mode_at, stored_name, ticket_at, uint_at};
+use super::rows::{int, mode_at, stored_name, ticket_at, uint_at};
 use crate::driver::Query;
 use crate::line::{ClaimView, LineView, Who};
 use crate::time::Time;

@@ -3,81 +3,39 @@
 //! It takes all requests that wait, runs them in one transaction, and after the commit rings and answers. The queue is
 //! first in, first out, so a `leave` cannot overtake its `join`.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
-
-use tokio::sync::oneshot;
 
 use super::bell::Belfry;
 use super::checkpoint::Checkpoints;
 use super::config::Clock;
-use super::error::Failure;
+use super::error::{self, Failure};
 use super::file::File;
 use super::process::{Process, Watches};
-use super::verbs::{Ledger, Ring, holds_of, processes_ahead};
-use super::view;
+use super::request::{Done, Queue, Reply, Request, Work};
+use super::rows::{holds_of, processes_ahead};
+use super::verbs::{Ledger, Ring};
+use super::{room, view};
 use crate::driver::Query;
 use crate::error::{Error, ErrorKind};
-use crate::line::{Claim, ClaimId, LineView, Now, Place, Refusal, Standing, Ticket};
+use crate::line::{LineView, Now, Place, Standing};
 use crate::name::Name;
 
 /// The most requests in one transaction: it must stay short, because everyone on the file waits for it.
 const MOST_AT_ONCE: usize = 256;
+/// So many places are renewed at once when the disk is full.
+const FEW_PLACES: usize = 16;
 /// How many rows at the head of a line are looked at for processes to watch.
 const WATCHED_ROWS: u32 = 16;
 
-pub(super) type Queue = Sender<Request>;
-pub(super) type Reply = oneshot::Sender<Result<Done, Error>>;
-
-#[derive(Debug)]
-pub(super) enum Request {
-    Work(Work, Reply),
-    View(Query, oneshot::Sender<Result<Vec<LineView>, Error>>),
-    /// A watched process ended.
-    Died(Process),
-}
-
-/// What changes lines.
-#[derive(Debug)]
-pub(super) enum Work {
-    Join(Claim, bool),
-    Renew(Vec<Place>),
-    Leave(Name, ClaimId),
-    Evict(Name, Ticket, bool),
-}
-
-/// The answer to it.
-#[derive(Debug)]
-pub(super) enum Done {
-    Joined(Result<Standing, Refusal>),
-    Renewed(Vec<Standing>),
-    Left,
-    Evicted(bool),
-}
-
-impl Work {
-    fn run(&self, ledger: &mut Ledger<'_>) -> rusqlite::Result<Done> {
-        Ok(match self {
-            Work::Join(claim, wait) => Done::Joined(ledger.join(claim, *wait)?),
-            Work::Renew(places) => Done::Renewed(
-                places.iter().map(|place| ledger.renew(place)).collect::<rusqlite::Result<_>>()?,
-            ),
-            Work::Leave(name, id) => {
-                ledger.leave(name, *id)?;
-                Done::Left
-            }
-            Work::Evict(name, ticket, at_once) => Done::Evicted(ledger.evict(name, *ticket, *at_once)?),
-        })
-    }
-
-    fn verb(&self) -> &'static str {
-        match self {
-            Work::Join(..) => "join",
-            Work::Renew(..) => "renew",
-            Work::Leave(..) => "leave",
-            Work::Evict(..) => "evict",
-        }
-    }
+/// Whether the file has free pages for new claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Enough,
+    /// Few are left: to be looked after when everyone has been answered.
+    Little,
+    /// Few are left, and the disk has no more.
+    None,
 }
 
 pub(super) struct Worker {
@@ -90,25 +48,37 @@ pub(super) struct Worker {
     pub(super) checkpoints: Checkpoints,
     /// Weak: what waits for a process to end must not keep this thread alive.
     pub(super) queue: Weak<Queue>,
+    pub(super) room: Room,
 }
 
 impl Worker {
     /// Serves until the driver is dropped and everything it asked for is done.
     pub(super) fn run(mut self, requests: &Receiver<Request>) {
         loop {
-            let first = match self.belfry.retry_in() {
+            let pause = self.belfry.retry_in().or_else(|| self.checkpoints.quiet_in(&self.file));
+            let first = match pause {
                 None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(pause) => requests.recv_timeout(pause),
             };
             match first {
                 Ok(first) => self.serve(first, requests),
-                Err(RecvTimeoutError::Timeout) => {
-                    let silent = self.belfry.retry();
-                    self.bury(silent);
-                }
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => self.idle(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.room == Room::Little {
+                self.find_room();
             }
             self.checkpoints.after_commit(&self.file);
+        }
+        self.checkpoints.at_the_end(&self.file);
+    }
+
+    fn idle(&mut self) {
+        if self.belfry.retry_in().is_some() {
+            let silent = self.belfry.retry();
+            self.bury(silent);
+        } else {
+            self.checkpoints.when_quiet(&self.file);
         }
     }
 
@@ -131,12 +101,29 @@ impl Worker {
             return;
         }
         self.bury(died);
+        let jobs = self.refuse_without_room(jobs);
         self.work(jobs);
         for (query, reply) in views {
             let view = self.view(&query);
             // The caller may have gone: nothing depends on its hearing it.
             let _ = reply.send(view);
         }
+    }
+
+    /// Without free pages, a join that could make a place is refused; all else goes on.
+    fn refuse_without_room(&mut self, jobs: Vec<(Work, Reply)>) -> Vec<(Work, Reply)> {
+        let is_join = |(work, _): &(Work, Reply)| matches!(work, Work::Join(..));
+        if self.room == Room::None && jobs.iter().any(is_join) {
+            self.find_room();
+        }
+        if self.room != Room::None {
+            return jobs;
+        }
+        let (joins, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_join);
+        for (_, reply) in joins {
+            let _ = reply.send(Err(error::full("join", &self.address)));
+        }
+        others
     }
 
     /// Whether the path leads to another file by now. Those who open it hold locks there that this driver cannot see.
@@ -227,21 +214,56 @@ impl Worker {
         });
         match all {
             Ok(done) => done.into_iter().map(Ok).collect(),
-            Err(failure) if works.len() == 1 && !failure.is_full() => {
-                vec![Err(failure.explain(works[0].verb(), &self.address))]
+            // Who waited in vain for the file once does not wait again for each of them.
+            Err(failure) if failure.is_busy() || works.len() == 1 && !failure.is_full() => {
+                works.iter().map(|work| Err(failure.explain(work.verb(), &self.address))).collect()
             }
             Err(_) => works.iter().map(|work| self.attempt_alone(work)).collect(),
         }
     }
 
     fn attempt_alone(&mut self, work: &Work) -> Result<Done, Error> {
-        let mut outcome = self.transact(|ledger| work.run(ledger));
-        if outcome.as_ref().is_err_and(Failure::is_full) {
-            // On a full disk the log cannot grow, but it can start again from its beginning.
-            self.checkpoints.make_room(&self.file);
-            outcome = self.transact(|ledger| work.run(ledger));
-        }
+        let outcome = self.transact(|ledger| work.run(ledger));
+        let outcome = match (outcome, work) {
+            (Err(failure), _) if !failure.is_full() => Err(failure),
+            (Err(_), Work::Renew(places)) => self.renew_in_parts(places).map(Done::Renewed),
+            (Err(_), _) => self.transact_with_room(|ledger| work.run(ledger)),
+            (done, _) => done,
+        };
         outcome.map_err(|failure| failure.explain(work.verb(), &self.address))
+    }
+
+    /// A full disk has a log of the size it has: many places at once may not fit into it, a few do.
+    fn renew_in_parts(&mut self, places: &[Place]) -> Result<Vec<Standing>, Failure> {
+        let mut standings = Vec::with_capacity(places.len());
+        for part in places.chunks(FEW_PLACES) {
+            let renew = |ledger: &mut Ledger<'_>| part.iter().map(|place| ledger.renew(place)).collect();
+            let renewed: Vec<Standing> = match self.transact(renew) {
+                Err(failure) if failure.is_full() => self.transact_with_room(renew)?,
+                other => other?,
+            };
+            standings.extend(renewed);
+        }
+        Ok(standings)
+    }
+
+    fn transact_with_room<T>(
+        &mut self,
+        body: impl FnOnce(&mut Ledger<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Failure> {
+        Checkpoints::make_room(&self.file);
+        self.transact(body)
+    }
+
+    /// Sees to it that the file has free pages, and remembers whether it has.
+    fn find_room(&mut self) {
+        self.room = match room::top_up(&self.file.db, &self.file.path).map_err(Failure::from) {
+            Ok(true) => Room::Enough,
+            Ok(false) => Room::None,
+            Err(failure) if failure.is_full() => Room::None,
+            // Somebody else is at it, or the next join tells what is wrong.
+            Err(_) => Room::Enough,
+        };
     }
 
     /// One transaction, and its bells.
@@ -249,7 +271,10 @@ impl Worker {
         &mut self,
         body: impl FnOnce(&mut Ledger<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
-        let (answer, rings) = self.commit(body)?;
+        let (answer, rings, low) = self.commit(body)?;
+        if low {
+            self.room = Room::Little;
+        }
         let silent = self.belfry.ring(rings);
         if !silent.is_empty() {
             self.bury(silent);
@@ -260,14 +285,15 @@ impl Worker {
     fn commit<T>(
         &self,
         body: impl FnOnce(&mut Ledger<'_>) -> rusqlite::Result<T>,
-    ) -> Result<(T, Vec<Ring>), Failure> {
+    ) -> Result<(T, Vec<Ring>, bool), Failure> {
         let db = &self.file.db;
         db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         // The moment is read when the file is ours: it may have taken a while, and times must not run backwards.
         let now = self.clock.now();
         let done = Ledger::open(db, self.me, now).and_then(|mut ledger| {
             let answer = body(&mut ledger)?;
-            Ok((answer, ledger.close()?))
+            let low = ledger.has_new_places() && room::is_low(db)?;
+            Ok((answer, ledger.close()?, low))
         });
         let result = match done {
             Ok(done) => match db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
@@ -309,7 +335,7 @@ impl Worker {
                 continue;
             }
             match self.commit(|ledger| ledger.drop_holds(&holds)) {
-                Ok(((), rings)) => {
+                Ok(((), rings, _)) => {
                     tracing::debug!(
                         pid = suspect.pid,
                         claims = holds.len(),

@@ -1,6 +1,9 @@
 //! The driver against the pure machine, against the file system's faults, and against other processes.
 
 mod against_the_line;
+mod files;
+mod full_disk;
+mod processes;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -62,4 +65,10 @@ pub(super) fn place(claim: &Claim, ticket: Option<Ticket>) -> Place {
 
 pub(super) fn is_in(standing: &Standing) -> bool {
     matches!(standing, Standing::In { .. })
+}
+
+pub(super) async fn open(path: impl AsRef<std::path::Path>) -> (super::Sqlite, Arc<Heard>) {
+    let heard = Arc::new(Heard::default());
+    let file = super::Sqlite::open(super::SqliteConfig::new(path), heard.clone()).await.unwrap();
+    (file, heard)
 }

@@ -1,1 +1,0 @@
-SELECT count(*) FROM (SELECT 1 FROM claims WHERE name = ?1 AND ticket < ?2 GROUP BY ticket)

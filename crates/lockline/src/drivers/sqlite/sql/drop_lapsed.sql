@@ -1,0 +1,1 @@
+DELETE FROM claims INDEXED BY claims_by_deadline WHERE deadline_us <= ?1
