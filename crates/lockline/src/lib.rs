@@ -5,6 +5,8 @@ pub mod driver;
 mod error;
 mod hold;
 pub mod line;
+#[cfg(test)]
+mod model;
 mod name;
 pub mod time;
 pub use error::{Error, ErrorKind, LossReason, Lost, Result};

@@ -9,6 +9,10 @@ use super::view::{ClaimView, LineView};
 use crate::name::Name;
 use crate::time::Time;
 
+#[cfg(test)]
+#[path = "inspect.rs"]
+pub(crate) mod inspect;
+
 /// The moment at which a verb happens, read once by the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
