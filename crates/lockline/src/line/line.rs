@@ -88,6 +88,7 @@ pub struct Line {
     last_seen: Time,
     /// Until then nobody becomes in: the engine may have forgotten holders whose leases still run.
     guard_until: Option<Time>,
+    guard_length: Duration,
 }
 
 impl Line {
@@ -96,10 +97,20 @@ impl Line {
         Line { last_ticket: last, ..Line::default() }
     }
 
-    /// An empty line of an engine that may have forgotten an earlier one: nobody becomes in until `guard_until`, and
-    /// tickets start at that moment.
-    pub fn restarted(guard_until: Time) -> Line {
-        Line { guard_until: Some(guard_until), ..Line::default() }
+    /// An empty line of an engine that restarted at `now` and may have forgotten an earlier line: nobody becomes in
+    /// for the length of the `guard`, and tickets start at the guard's end.
+    pub fn restarted(now: Time, guard: Duration) -> Line {
+        let until = now + guard;
+        let last = if mutant!(PlainCounter) { 0 } else { until.as_micros().saturating_sub(1) };
+        Line {
+            // In the counter, not computed from the guard at each join: a clock that steps back shortens the guard,
+            // and must not lower the tickets.
+            last_ticket: Ticket::new(last),
+            last_seen: now,
+            guard_until: Some(until),
+            guard_length: guard,
+            ..Line::default()
+        }
     }
 
     /// Nobody stands in it.
@@ -156,8 +167,7 @@ impl Line {
         if !wait && !self.would_be_in(now.at, claim.mode) {
             return Ok(Some(Standing::Out));
         }
-        let floor = self.guard_until.map_or(now.ticket_us, |guard| now.ticket_us.max(guard.as_micros()));
-        self.last_ticket = self.last_ticket.next(floor);
+        self.last_ticket = self.last_ticket.next(now.ticket_us);
         self.places.push(Standpoint {
             ticket: self.last_ticket,
             mode: claim.mode,
@@ -252,14 +262,15 @@ impl Line {
         view
     }
 
-    /// Brings the line to the present: a clock that stepped back pulls every deadline with it, so that a step costs
-    /// at most one lease; then all lapsed claims go, from anywhere in the line.
+    /// Brings the line to the present: a clock that stepped back pulls every deadline with it, and the restart guard,
+    /// so that a step costs at most one lease; then all lapsed claims go, from anywhere in the line.
     fn catch_up(&mut self, now: Now) -> Now {
         let now = if mutant!(ClockNeverBack) { Now { at: now.at.max(self.last_seen), ..now } } else { now };
         if now.at < self.last_seen {
             for hold in self.places.iter_mut().flat_map(|place| &mut place.holds) {
                 hold.deadline = hold.deadline.min(now.at + hold.lease);
             }
+            self.guard_until = self.guard_until.map(|until| until.min(now.at + self.guard_length));
         }
         self.last_seen = now.at;
         // Only the front would do for a mutex; behind a live reader or permit holder a dead one would stay for ever.
@@ -276,7 +287,7 @@ impl Line {
         if self.guarded(now) {
             return Vec::new();
         }
-        self.guard_until = None;
+        (self.guard_until, self.guard_length) = (None, Duration::ZERO);
         let mut front = Front::default();
         let mut bells = Vec::new();
         for place in &self.places {

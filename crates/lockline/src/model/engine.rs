@@ -101,9 +101,9 @@ impl Engine {
         self.line = if mutant::is(Mutant::NoRestartGuard) {
             Line::default()
         } else if mutant::is(Mutant::ShortRestartGuard) {
-            Line::restarted(now + TICK)
+            Line::restarted(now, TICK)
         } else {
-            Line::restarted(now + scenario.longest_lease())
+            Line::restarted(now, scenario.longest_lease())
         };
     }
 
