@@ -17,8 +17,8 @@ pub(super) struct Attempt {
     pub(super) belief: Belief,
     /// The final renewal of a fixed lease has been sent at least once: its end is settled.
     end_settled: bool,
-    /// When it last asked the engine something.
-    pub(super) asked_at: Time,
+    /// It asked the engine something in this tick.
+    pub(super) just_asked: bool,
 }
 
 impl Attempt {
@@ -57,14 +57,14 @@ impl Client {
     pub(super) fn start(&mut self, me: usize, now: Time) -> Message {
         self.started += 1;
         let id = id_of(me, self.started);
-        self.attempt = Some(Attempt { id, belief: Belief::new(), end_settled: false, asked_at: now });
+        self.attempt = Some(Attempt { id, belief: Belief::new(), end_settled: false, just_asked: true });
         Message::new(id, Body::Join { sent: now })
     }
 
     /// Asks an unanswered join again, with the same id.
     pub(super) fn retry(&mut self, now: Time) -> Option<Message> {
         let attempt = self.attempt.as_mut().filter(|attempt| attempt.phase(now) == Phase::Joining)?;
-        attempt.asked_at = now;
+        attempt.just_asked = true;
         Some(Message::new(attempt.id, Body::Join { sent: now }))
     }
 
@@ -75,7 +75,7 @@ impl Client {
         if !matches!(phase, Phase::Waiting | Phase::In) {
             return None;
         }
-        attempt.asked_at = now;
+        attempt.just_asked = true;
         let last = phase == Phase::In && wants.fixed.is_some();
         if last && !attempt.end_settled {
             attempt.end_settled = true;

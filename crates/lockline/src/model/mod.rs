@@ -130,6 +130,13 @@ impl World {
         self.network = network;
     }
 
+    /// Drops notes of places that nobody believes in any more.
+    fn drop_spent_memories(&mut self) {
+        let clients = &self.clients;
+        let believed = |id| clients.iter().flat_map(|client| &client.attempt).any(|attempt| attempt.id == id);
+        self.engine.forgotten.retain(|(id, _)| believed(*id));
+    }
+
     /// Lets a message arrive, and sends what comes of it.
     fn deliver(&mut self, scenario: &Scenario, message: Message) {
         match message.body {
@@ -204,6 +211,9 @@ impl World {
             }
             Action::Tick { slow } => {
                 self.tick += 1;
+                for attempt in self.clients.iter_mut().filter_map(|client| client.attempt.as_mut()) {
+                    attempt.just_asked = false;
+                }
                 if let Some(client) = slow {
                     self.spent.slow_ticks += 1;
                     self.clients[client].behind += DRIFT;
@@ -275,11 +285,12 @@ impl Model for Lockline {
             };
             let phase = attempt.phase(world.client_now(client));
             // A call is given up, and asked again, only when its deadline has passed: not in the tick of its sending.
-            let overdue = attempt.asked_at < world.client_now(client);
-            if phase == Phase::Joining && overdue && world.spent.retries < scenario.retries {
+            if phase == Phase::Joining && !attempt.just_asked && world.spent.retries < scenario.retries {
                 actions.push(Action::Retry(client));
             }
-            if matches!(phase, Phase::Waiting | Phase::In) && overdue && world.spent.looks < scenario.looks {
+            if matches!(phase, Phase::Waiting | Phase::In)
+                && !attempt.just_asked
+                && world.spent.looks < scenario.looks {
                 actions.push(Action::Look(client));
             }
             if matches!(phase, Phase::Lost(_)) || world.spent.leaves < scenario.leaves {
@@ -315,6 +326,7 @@ impl Model for Lockline {
             world.act(&self.scenario, action)?;
             world.compare_guards(&self.scenario, before);
             world.drop_spent_messages(&self.scenario);
+            world.drop_spent_memories();
             let now = world.engine.now(world.tick).at;
             world.engine.line.normalise(now, self.scenario.steps_back > 0);
             Some(world)

@@ -5,6 +5,7 @@ use stateright::Property;
 use super::engine::fit_together;
 use super::progress::{InFlight, everyone_gets_in};
 use super::{Lockline, World};
+use crate::hold::validity::Phase;
 use crate::line::Mode;
 use crate::mutant;
 
@@ -17,6 +18,8 @@ pub(super) const NO_DOUBLE: &str = "the same id is the same place, once";
 pub(super) const TRY: &str = "a refused try leaves nothing";
 pub(super) const NOTHING_REMAINS: &str = "nothing remains one lease after the last word";
 pub(super) const NEVER_STUCK: &str = "when faults cease, everyone who waits gets in";
+const SOMEBODY_HOLDS: &str = "somebody holds a valid guard";
+const SOMEBODY_WAITS: &str = "somebody waits in line";
 
 /// Rules whose breach is seen only in the step that breaks them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
@@ -46,7 +49,7 @@ fn check(model: &Lockline, name: &'static str, holds: impl FnOnce() -> bool) -> 
 pub(super) fn all() -> Vec<Property<Lockline>> {
     vec![
         Property::always(EXCLUSION, |model, world: &World| check(model, EXCLUSION, || guards_fit(model, world))),
-        Property::always(TOKENS, |model, world: &World| check(model, TOKENS, || !world.broken.tokens)),
+        Property::always(TOKENS, |model, world: &World| check(model, TOKENS, || !(model.scenario.tokens_rise && world.broken.tokens))),
         Property::always(NO_COMEBACK, |model, world: &World| check(model, NO_COMEBACK, || !world.broken.came_back)),
         Property::always(PLACE_BEHIND, |model, world: &World| check(model, PLACE_BEHIND, || guards_have_places(world))),
         Property::always(ORDER, |model, world: &World| check(model, ORDER, || !world.broken.order)),
@@ -54,6 +57,13 @@ pub(super) fn all() -> Vec<Property<Lockline>> {
         Property::always(TRY, |model, world: &World| check(model, TRY, || !world.broken.try_left_something)),
         Property::always(NOTHING_REMAINS, |model, world: &World| {
             check(model, NOTHING_REMAINS, || nothing_remains(model, world))
+        }),
+        // That there is something to break: without these an empty model would pass.
+        Property::sometimes(SOMEBODY_HOLDS, |_, world: &World| {
+            (0..world.clients.len()).any(|client| world.guard(client).is_some())
+        }),
+        Property::sometimes(SOMEBODY_WAITS, |_, world: &World| {
+            (0..world.clients.len()).any(|client| world.phase(client) == Some(Phase::Waiting))
         }),
         Property::always(NEVER_STUCK, |model, world: &World| check(model, NEVER_STUCK, || never_stuck(model, world))),
     ]

@@ -52,6 +52,9 @@ pub(super) struct Scenario {
     pub(super) steps_back: u8,
     pub(super) step_ticks: u32,
     pub(super) slow_ticks: u8,
+    /// `false` where an engine that forgets *and* whose clock is behind by more than the guard may give older tokens:
+    /// the limit that `Fencing::ClockBounded` names.
+    pub(super) tokens_rise: bool,
     /// In all: releases and cancellations, which are a client's free choice at any time. Clearing up after a loss is
     /// always possible.
     pub(super) leaves: u8,
@@ -72,6 +75,7 @@ impl Scenario {
             steps_back: 0,
             step_ticks: 1,
             slow_ticks: 0,
+            tokens_rise: true,
             leaves: 1,
         }
     }
@@ -86,18 +90,144 @@ impl Scenario {
     }
 }
 
-pub(super) fn probes() -> Vec<Scenario> {
-    let x = Wants::new(Mode::Exclusive);
-    let x2 = |name| Scenario::new(name, &[x.clone(), x.clone()]);
+const X: Wants = Wants::new(Mode::Exclusive);
+const READ: Wants = Wants::new(Mode::Shared);
+
+const fn permits(count: u32, limit: u32) -> Wants {
+    Wants::new(Mode::Permits { count, limit })
+}
+
+pub(super) fn asked_again() -> Scenario {
+    Scenario { retries: 1, ticks: 3, ..Scenario::new("two writers, a join asked again", &[X, X]) }
+}
+
+pub(super) fn renewals() -> Scenario {
+    Scenario { looks: 2, ticks: 5, ..Scenario::new("two writers, renewals", &[X, X]) }
+}
+
+pub(super) fn twice() -> Scenario {
+    Scenario { duplicates: 1, ..Scenario::new("two writers, a message arrives twice", &[X, X]) }
+}
+
+pub(super) fn anew() -> Scenario {
+    Scenario { attempts: 3, ticks: 3, ..Scenario::new("two writers, one claims anew", &[X, X]) }
+}
+
+/// A bell for a place that lapsed comes late, when the same id stands on another one.
+pub(super) fn asked_again_late() -> Scenario {
+    let name = "two writers, one claims anew, the other asks again";
+    Scenario { attempts: 3, retries: 1, ticks: 2, ..Scenario::new(name, &[X, X]) }
+}
+
+/// A late copy of a join makes a second place for its id, and its claimant looks at it.
+pub(super) fn second_place() -> Scenario {
+    Scenario { duplicates: 1, looks: 1, ticks: 3, ..Scenario::new("two writers, a second place for one id", &[X, X]) }
+}
+
+pub(super) fn slow_clock() -> Scenario {
+    Scenario { slow_ticks: 1, looks: 1, ..Scenario::new("two writers, one with a slow clock", &[X, X]) }
+}
+
+pub(super) fn restart() -> Scenario {
+    Scenario { restarts: 1, ..Scenario::new("two writers, a forgetful engine", &[X, X]) }
+}
+
+pub(super) fn restart_twice() -> Scenario {
+    Scenario { restarts: 2, leaves: 0, ..Scenario::new("two writers, an engine that forgets twice", &[X, X]) }
+}
+
+/// The guard must outlast the longest lease of the name space, not the one at hand.
+pub(super) fn restart_leases_differ() -> Scenario {
+    let long = Wants { lease_ticks: 3, ..X };
+    Scenario { restarts: 1, ..Scenario::new("a long and a short lease, a forgetful engine", &[long, X]) }
+}
+
+pub(super) fn step_back() -> Scenario {
+    let name = "two writers, the engine's clock steps back a tick";
+    Scenario { steps_back: 1, looks: 1, ..Scenario::new(name, &[X, X]) }
+}
+
+pub(super) fn long_step_back() -> Scenario {
+    let name = "two writers, the engine's clock steps back by far";
+    Scenario { steps_back: 1, step_ticks: 100, ..Scenario::new(name, &[X, X]) }
+}
+
+pub(super) fn restart_and_step_back() -> Scenario {
+    let name = "two writers, a forgetful engine whose clock steps back a tick";
+    Scenario { restarts: 1, steps_back: 1, leaves: 0, ..Scenario::new(name, &[X, X]) }
+}
+
+pub(super) fn restart_and_long_step_back() -> Scenario {
+    let name = "two writers, a forgetful engine whose clock steps back by far";
+    let tokens_rise = false;
+    Scenario { restarts: 1, steps_back: 1, step_ticks: 100, leaves: 0, tokens_rise, ..Scenario::new(name, &[X, X]) }
+}
+
+pub(super) fn eviction() -> Scenario {
+    Scenario { evictions: 1, looks: 1, ..Scenario::new("two writers, one shown out", &[X, X]) }
+}
+
+pub(super) fn fixed_lease() -> Scenario {
+    let fixed = Wants { fixed: Some(3), ..X };
+    Scenario { looks: 2, ticks: 5, ..Scenario::new("a fixed lease and a writer", &[fixed, X]) }
+}
+
+pub(super) fn fixed_lease_twice() -> Scenario {
+    let fixed = Wants { fixed: Some(1), ..X };
+    let name = "a fixed lease shorter than the wait's, a message arrives twice";
+    Scenario { looks: 1, duplicates: 1, leaves: 0, ticks: 3, ..Scenario::new(name, &[fixed, X]) }
+}
+
+pub(super) fn try_behind_writer() -> Scenario {
+    let tries = Wants { wait: false, ..READ };
+    Scenario { ticks: 2, ..Scenario::new("a reader, a writer, a reader that tries", &[READ, X, tries]) }
+}
+
+pub(super) fn three_writers() -> Scenario {
+    Scenario { ticks: 2, ..Scenario::new("three writers", &[X, X, X]) }
+}
+
+pub(super) fn readers() -> Scenario {
+    Scenario { ticks: 2, ..Scenario::new("two readers and a writer", &[READ, READ, X]) }
+}
+
+pub(super) fn permit_holders() -> Scenario {
+    Scenario { ticks: 2, ..Scenario::new("three want one of two permits", &[permits(1, 2), permits(1, 2), permits(1, 2)]) }
+}
+
+pub(super) fn kinds() -> Scenario {
+    Scenario { ..Scenario::new("a writer and a permit on one name", &[X, permits(1, 2)]) }
+}
+
+pub(super) fn limits() -> Scenario {
+    Scenario { ..Scenario::new("one of one permit, one of ten", &[permits(1, 1), permits(1, 10)]) }
+}
+
+/// Every setting, for the check that nothing is found.
+pub(super) fn every() -> Vec<Scenario> {
     vec![
-        Scenario { ..x2("x2 minimal") },
-        Scenario { retries: 1, ..x2("x2 retry") },
-        Scenario { looks: 1, ..x2("x2 look") },
-        Scenario { looks: 2, ticks: 5, ..x2("x2 look 2 ticks 5") },
-        Scenario { retries: 1, looks: 1, ..x2("x2 retry look") },
-        Scenario { duplicates: 1, ..x2("x2 dup") },
-        Scenario { attempts: 3, ..x2("x2 attempts 3") },
-        Scenario { attempts: 3, duplicates: 1, ..x2("x2 attempts 3 dup 1") },
-        Scenario { ..Scenario::new("x3 minimal", &[x.clone(), x.clone(), x.clone()]) },
+        asked_again(),
+        renewals(),
+        twice(),
+        anew(),
+        asked_again_late(),
+        second_place(),
+        slow_clock(),
+        restart(),
+        restart_twice(),
+        restart_leases_differ(),
+        step_back(),
+        long_step_back(),
+        restart_and_step_back(),
+        restart_and_long_step_back(),
+        eviction(),
+        fixed_lease(),
+        fixed_lease_twice(),
+        try_behind_writer(),
+        three_writers(),
+        readers(),
+        permit_holders(),
+        kinds(),
+        limits(),
     ]
 }
