@@ -2,6 +2,7 @@
 
 mod client;
 mod engine;
+mod names;
 mod network;
 mod progress;
 mod properties;
