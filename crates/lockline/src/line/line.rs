@@ -158,7 +158,7 @@ impl Line {
                 return Err(Refusal::WouldWaitForItself);
             }
             let ticket = place.ticket;
-            if !wait && ticket > self.in_through {
+            if !wait && !self.will_be_in(now.at, ticket) {
                 return Ok(Some(Standing::Out));
             }
             self.place_of_identity(claim).expect("found above").holds.push(hold);
@@ -313,6 +313,13 @@ impl Line {
             self.places.iter().filter(|place| !mutant!(TryPastWaiting) || place.ticket <= self.in_through);
         let room = all_in.map(|place| place.mode).all(|standing| front.admit(standing));
         !self.guarded(now) && room && front.admit(mode)
+    }
+
+    /// Whether the place with this ticket is in once the verb is settled: the holder before it may just have lapsed.
+    fn will_be_in(&self, now: Time, ticket: Ticket) -> bool {
+        let mut front = Front::default();
+        let mut upto = self.places.iter().take_while(|place| place.ticket <= ticket);
+        ticket <= self.in_through || (!self.guarded(now) && upto.all(|place| front.admit(place.mode)))
     }
 
     fn standing_of(&self, now: Time, id: ClaimId) -> Standing {
