@@ -114,7 +114,9 @@ impl Client {
                 let news = if evicted { News::Out } else { News::In };
                 attempt.belief.bell(ticket, news, now, wants.asks(false));
             }
-            Body::Join { .. } | Body::Renew { .. } | Body::Leave => unreachable!("a request came to a client"),
+            Body::Join { .. } | Body::Renew { .. } | Body::Leave => {
+                unreachable!("a request came to a client")
+            }
         }
         None
     }

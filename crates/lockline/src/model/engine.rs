@@ -114,7 +114,8 @@ impl Engine {
         for (i, place) in after.iter().enumerate() {
             broken.doubled |= after[..i].iter().any(|other| other.id == place.id);
             broken.order |= after[..i].iter().any(|other| other.ticket >= place.ticket);
-            let was_in = before.iter().any(|old| old.is_in && (old.id, old.ticket) == (place.id, place.ticket));
+            let was_in =
+                before.iter().any(|old| old.is_in && (old.id, old.ticket) == (place.id, place.ticket));
             broken.order |= was_in && !place.is_in;
             broken.order |= place.is_in && !was_in && after[..i].iter().any(|other| !other.is_in);
             if place.is_in && !was_in {
@@ -137,12 +138,15 @@ impl Engine {
 pub(super) fn fit_together(modes: &[Mode]) -> bool {
     let (counts, limits): (Vec<u32>, Vec<u32>) = modes
         .iter()
-        .filter_map(|mode| if let Mode::Permits { count, limit } = mode { Some((*count, *limit)) } else { None })
+        .filter_map(
+            |mode| if let Mode::Permits { count, limit } = mode { Some((*count, *limit)) } else { None },
+        )
         .unzip();
     if modes.len() == 1 && counts.is_empty() || modes.iter().all(|mode| *mode == Mode::Shared) {
         return true;
     }
-    counts.len() == modes.len() && limits.iter().min().is_some_and(|least| counts.iter().sum::<u32>() <= *least)
+    counts.len() == modes.len()
+        && limits.iter().min().is_some_and(|least| counts.iter().sum::<u32>() <= *least)
 }
 
 fn answer(id: ClaimId, sent: Time, last: bool, standing: Standing) -> Message {

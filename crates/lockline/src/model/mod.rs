@@ -158,7 +158,8 @@ impl World {
     fn accept(&mut self, served: Served) {
         self.broken.merge(&served.broken);
         for message in served.sends {
-            let known = self.clients[client_of(message.id)].attempt.as_ref().is_some_and(|a| a.id == message.id);
+            let known =
+                self.clients[client_of(message.id)].attempt.as_ref().is_some_and(|a| a.id == message.id);
             if known || !message.is_silence_for_strangers() {
                 self.network.send(message);
             }
@@ -241,7 +242,8 @@ impl World {
     /// older than one a fenced resource may have seen.
     fn compare_guards(&mut self, scenario: &Scenario, before: &World) {
         for client in 0..self.clients.len() {
-            let (Some(old), Some(new)) = (&before.clients[client].attempt, &self.clients[client].attempt) else {
+            let (Some(old), Some(new)) = (&before.clients[client].attempt, &self.clients[client].attempt)
+            else {
                 continue;
             };
             let was_lost = matches!(before.phase(client), Some(Phase::Lost(_)));
@@ -279,7 +281,8 @@ impl Model for Lockline {
         }
         for (client, state) in world.clients.iter().enumerate() {
             let Some(attempt) = &state.attempt else {
-                if world.spent.attempts < scenario.attempts && !world.would_only_swap_names(scenario, client) {
+                if world.spent.attempts < scenario.attempts && !world.would_only_swap_names(scenario, client)
+                {
                     actions.push(Action::Start(client));
                 }
                 continue;
@@ -291,7 +294,8 @@ impl Model for Lockline {
             }
             if matches!(phase, Phase::Waiting | Phase::In)
                 && !attempt.just_asked
-                && world.spent.looks < scenario.looks {
+                && world.spent.looks < scenario.looks
+            {
                 actions.push(Action::Look(client));
             }
             if matches!(phase, Phase::Lost(_)) || world.spent.leaves < scenario.leaves {

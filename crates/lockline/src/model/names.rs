@@ -63,10 +63,17 @@ enum Progress {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    Join { client: usize, want: usize },
-    JoinAll { client: usize },
+    Join {
+        client: usize,
+        want: usize,
+    },
+    JoinAll {
+        client: usize,
+    },
     /// Has everything, or was refused: leaves everything.
-    Finish { client: usize },
+    Finish {
+        client: usize,
+    },
 }
 
 struct Names {
@@ -201,7 +208,10 @@ fn every_plan_against_the_rule_waits_in_a_circle() {
         ("re-entry inside all", vec![sorted, taking(&[(1, Mode::Exclusive), (0, Mode::Exclusive)])]),
         ("read to write", vec![taking(&[(0, Mode::Shared), (0, Mode::Exclusive)])]),
         ("the same name twice", vec![Plan::one_by_one([0, 0])]),
-        ("permits one by one", vec![taking(&[(0, permit), (0, permit)]), taking(&[(0, permit), (0, permit)])]),
+        (
+            "permits one by one",
+            vec![taking(&[(0, permit), (0, permit)]), taking(&[(0, permit), (0, permit)])],
+        ),
     ];
     for (what, plans) in against {
         let steps = deadlock(&plans, false).unwrap_or_else(|| panic!("{what} should deadlock"));
@@ -229,11 +239,8 @@ fn pipelined_and_mixed_ways_wait_in_a_circle() {
 /// With an identity that the engine knows, the line itself sees that a claim would wait for itself.
 #[test]
 fn an_identity_never_waits_for_itself() {
-    let upgrade = Plan {
-        wants: vec![(0, Mode::Shared), (0, Mode::Exclusive)],
-        identity: true,
-        ..Plan::one_by_one([])
-    };
+    let upgrade =
+        Plan { wants: vec![(0, Mode::Shared), (0, Mode::Exclusive)], identity: true, ..Plan::one_by_one([]) };
     assert_eq!(deadlock(&[upgrade.clone(), upgrade], false), None);
     let twice = Plan { identity: true, ..Plan::one_by_one([0, 0]) };
     assert_eq!(deadlock(&[twice.clone(), twice], false), None);

@@ -84,7 +84,9 @@ impl Network {
 
     /// The positions of the messages that may be delivered next, equal ones once.
     pub(super) fn deliverable(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.0.len()).filter(|&i| i == 0 || self.0[i] != self.0[i - 1]).filter(|&i| !self.must_wait(&self.0[i]))
+        (0..self.0.len())
+            .filter(|&i| i == 0 || self.0[i] != self.0[i - 1])
+            .filter(|&i| !self.must_wait(&self.0[i]))
     }
 
     /// A driver promises that a `leave` called after a `join` of the same claim takes effect after it. Copies keep no
@@ -107,7 +109,8 @@ impl Network {
 
     /// Keeps the messages that `matters` says so of, given the message and whether a join of its claim is under way.
     pub(super) fn retain(&mut self, mut matters: impl FnMut(&Message, bool) -> bool) {
-        let joining: Vec<ClaimId> = self.0.iter().filter(|m| matches!(m.body, Body::Join { .. })).map(|m| m.id).collect();
+        let joining: Vec<ClaimId> =
+            self.0.iter().filter(|m| matches!(m.body, Body::Join { .. })).map(|m| m.id).collect();
         self.0.retain(|message| matters(message, joining.contains(&message.id)));
     }
 

@@ -19,7 +19,12 @@ pub(super) enum InFlight {
 
 /// Whether every client that waits gets in. `stays`: a holder that goes on renewing for ever; then only those are
 /// expected who fit beside it, and the others stop dead.
-pub(super) fn everyone_gets_in(model: &Lockline, world: &World, in_flight: InFlight, stays: Option<usize>) -> bool {
+pub(super) fn everyone_gets_in(
+    model: &Lockline,
+    world: &World,
+    in_flight: InFlight,
+    stays: Option<usize>,
+) -> bool {
     let scenario = &model.scenario;
     let mut waiting: Vec<usize> = (0..world.clients.len())
         .filter(|client| matches!(world.phase(*client), Some(Phase::Joining | Phase::Waiting)))

@@ -48,10 +48,18 @@ fn check(model: &Lockline, name: &'static str, holds: impl FnOnce() -> bool) -> 
 
 pub(super) fn all() -> Vec<Property<Lockline>> {
     vec![
-        Property::always(EXCLUSION, |model, world: &World| check(model, EXCLUSION, || guards_fit(model, world))),
-        Property::always(TOKENS, |model, world: &World| check(model, TOKENS, || !(model.scenario.tokens_rise && world.broken.tokens))),
-        Property::always(NO_COMEBACK, |model, world: &World| check(model, NO_COMEBACK, || !world.broken.came_back)),
-        Property::always(PLACE_BEHIND, |model, world: &World| check(model, PLACE_BEHIND, || guards_have_places(world))),
+        Property::always(EXCLUSION, |model, world: &World| {
+            check(model, EXCLUSION, || guards_fit(model, world))
+        }),
+        Property::always(TOKENS, |model, world: &World| {
+            check(model, TOKENS, || !(model.scenario.tokens_rise && world.broken.tokens))
+        }),
+        Property::always(NO_COMEBACK, |model, world: &World| {
+            check(model, NO_COMEBACK, || !world.broken.came_back)
+        }),
+        Property::always(PLACE_BEHIND, |model, world: &World| {
+            check(model, PLACE_BEHIND, || guards_have_places(world))
+        }),
         Property::always(ORDER, |model, world: &World| check(model, ORDER, || !world.broken.order)),
         Property::always(NO_DOUBLE, |model, world: &World| check(model, NO_DOUBLE, || !world.broken.doubled)),
         Property::always(TRY, |model, world: &World| check(model, TRY, || !world.broken.try_left_something)),
@@ -65,7 +73,9 @@ pub(super) fn all() -> Vec<Property<Lockline>> {
         Property::sometimes(SOMEBODY_WAITS, |_, world: &World| {
             (0..world.clients.len()).any(|client| world.phase(client) == Some(Phase::Waiting))
         }),
-        Property::always(NEVER_STUCK, |model, world: &World| check(model, NEVER_STUCK, || never_stuck(model, world))),
+        Property::always(NEVER_STUCK, |model, world: &World| {
+            check(model, NEVER_STUCK, || never_stuck(model, world))
+        }),
     ]
 }
 

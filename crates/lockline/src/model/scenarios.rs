@@ -121,7 +121,12 @@ pub(super) fn asked_again_late() -> Scenario {
 
 /// A late copy of a join makes a second place for its id, and its claimant looks at it.
 pub(super) fn second_place() -> Scenario {
-    Scenario { duplicates: 1, looks: 1, ticks: 3, ..Scenario::new("two writers, a second place for one id", &[X, X]) }
+    Scenario {
+        duplicates: 1,
+        looks: 1,
+        ticks: 3,
+        ..Scenario::new("two writers, a second place for one id", &[X, X])
+    }
 }
 
 pub(super) fn slow_clock() -> Scenario {
@@ -160,7 +165,14 @@ pub(super) fn restart_and_step_back() -> Scenario {
 pub(super) fn restart_and_long_step_back() -> Scenario {
     let name = "two writers, a forgetful engine whose clock steps back by far";
     let tokens_rise = false;
-    Scenario { restarts: 1, steps_back: 1, step_ticks: 100, leaves: 0, tokens_rise, ..Scenario::new(name, &[X, X]) }
+    Scenario {
+        restarts: 1,
+        steps_back: 1,
+        step_ticks: 100,
+        leaves: 0,
+        tokens_rise,
+        ..Scenario::new(name, &[X, X])
+    }
 }
 
 pub(super) fn eviction() -> Scenario {
@@ -192,7 +204,10 @@ pub(super) fn readers() -> Scenario {
 }
 
 pub(super) fn permit_holders() -> Scenario {
-    Scenario { ticks: 2, ..Scenario::new("three want one of two permits", &[permits(1, 2), permits(1, 2), permits(1, 2)]) }
+    Scenario {
+        ticks: 2,
+        ..Scenario::new("three want one of two permits", &[permits(1, 2), permits(1, 2), permits(1, 2)])
+    }
 }
 
 pub(super) fn kinds() -> Scenario {
