@@ -46,6 +46,8 @@ mod guard;
 mod hold;
 pub mod line;
 mod locks;
+#[cfg(test)]
+mod model;
 mod name;
 mod owner;
 mod primitive;

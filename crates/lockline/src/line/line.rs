@@ -9,6 +9,10 @@ use super::view::{ClaimView, LineView};
 use crate::name::Name;
 use crate::time::Time;
 
+#[cfg(test)]
+#[path = "inspect.rs"]
+pub(crate) mod inspect;
+
 /// The moment at which a verb happens, read once by the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
@@ -84,6 +88,7 @@ pub struct Line {
     last_seen: Time,
     /// Until then nobody becomes in: the engine may have forgotten holders whose leases still run.
     guard_until: Option<Time>,
+    guard_length: Duration,
 }
 
 impl Line {
@@ -92,10 +97,20 @@ impl Line {
         Line { last_ticket: last, ..Line::default() }
     }
 
-    /// An empty line of an engine that may have forgotten an earlier one: nobody becomes in until `guard_until`, and
-    /// tickets start at that moment.
-    pub fn restarted(guard_until: Time) -> Line {
-        Line { guard_until: Some(guard_until), ..Line::default() }
+    /// An empty line of an engine that restarted at `now` and may have forgotten an earlier line: nobody becomes in
+    /// for the length of the `guard`, and tickets start at the guard's end.
+    pub fn restarted(now: Time, guard: Duration) -> Line {
+        let until = now + guard;
+        let last = if mutant!(PlainCounter) { 0 } else { until.as_micros().saturating_sub(1) };
+        Line {
+            // In the counter, not computed from the guard at each join: a clock that steps back shortens the guard,
+            // and must not lower the tickets.
+            last_ticket: Ticket::new(last),
+            last_seen: now,
+            guard_until: Some(until),
+            guard_length: guard,
+            ..Line::default()
+        }
     }
 
     /// Nobody stands in it.
@@ -153,7 +168,7 @@ impl Line {
                 return Err(Refusal::WouldWaitForItself);
             }
             let ticket = place.ticket;
-            if !wait && ticket > self.in_through {
+            if !wait && !self.will_be_in(now.at, ticket) {
                 return Ok(Some(Standing::Out));
             }
             self.place_of_identity(claim).expect("found above").holds.push(hold);
@@ -162,8 +177,7 @@ impl Line {
         if !wait && !self.would_be_in(now.at, claim.mode) {
             return Ok(Some(Standing::Out));
         }
-        let floor = self.guard_until.map_or(now.ticket_us, |guard| now.ticket_us.max(guard.as_micros()));
-        self.last_ticket = self.last_ticket.next(floor);
+        self.last_ticket = self.last_ticket.next(now.ticket_us);
         self.places.push(Standpoint {
             ticket: self.last_ticket,
             mode: claim.mode,
@@ -258,14 +272,15 @@ impl Line {
         view
     }
 
-    /// Brings the line to the present: a clock that stepped back pulls every deadline with it, so that a step costs
-    /// at most one lease; then all lapsed claims go, from anywhere in the line.
+    /// Brings the line to the present: a clock that stepped back pulls every deadline with it, and the restart guard,
+    /// so that a step costs at most one lease; then all lapsed claims go, from anywhere in the line.
     fn catch_up(&mut self, now: Now) -> Now {
         let now = if mutant!(ClockNeverBack) { Now { at: now.at.max(self.last_seen), ..now } } else { now };
         if now.at < self.last_seen {
             for hold in self.places.iter_mut().flat_map(|place| &mut place.holds) {
                 hold.deadline = hold.deadline.min(now.at + hold.lease);
             }
+            self.guard_until = self.guard_until.map(|until| until.min(now.at + self.guard_length));
         }
         self.last_seen = now.at;
         // Only the front would do for a mutex; behind a live reader or permit holder a dead one would stay for ever.
@@ -282,7 +297,7 @@ impl Line {
         if self.guarded(now) {
             return Vec::new();
         }
-        self.guard_until = None;
+        (self.guard_until, self.guard_length) = (None, Duration::ZERO);
         let mut front = Front::default();
         let mut bells = Vec::new();
         for place in &self.places {
@@ -308,6 +323,13 @@ impl Line {
             self.places.iter().filter(|place| !mutant!(TryPastWaiting) || place.ticket <= self.in_through);
         let room = all_in.map(|place| place.mode).all(|standing| front.admit(standing));
         !self.guarded(now) && room && front.admit(mode)
+    }
+
+    /// Whether the place with this ticket is in once the verb is settled: the holder before it may just have lapsed.
+    fn will_be_in(&self, now: Time, ticket: Ticket) -> bool {
+        let mut front = Front::default();
+        let mut upto = self.places.iter().take_while(|place| place.ticket <= ticket);
+        ticket <= self.in_through || (!self.guarded(now) && upto.all(|place| front.admit(place.mode)))
     }
 
     fn standing_of(&self, now: Time, id: ClaimId) -> Standing {
