@@ -40,11 +40,6 @@ impl Crowd {
     fn names(&self) -> usize {
         if self.one_name { 1 } else { self.workers }
     }
-
-    /// A long line of long holds needs time for a few rounds, or who was served more is only where the window fell.
-    fn window(&self, asked: Duration) -> Duration {
-        asked.max(self.hold * 6 * u32::try_from(self.workers).unwrap_or(u32::MAX))
-    }
 }
 
 /// Measures it: half of the floor, ours, the other half of the floor.
@@ -53,7 +48,7 @@ impl Crowd {
 /// What the engine fails with.
 pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
     let (floor, before) = floor(site, crowd, window / 2).await?;
-    let ours = ours(site, crowd, crowd.window(window)).await?;
+    let ours = ours(site, crowd, window).await?;
     let (_, after) = self::floor(site, crowd, window / 2).await?;
     let row = Row {
         engine: site.engine.name().to_owned(),

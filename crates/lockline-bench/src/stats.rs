@@ -1,6 +1,6 @@
 //! Percentiles of many short times.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Times in nanoseconds.
 #[derive(Clone, Debug, Default)]
@@ -41,20 +41,6 @@ impl Times {
     pub fn quantile_us(&mut self, q: f64) -> f64 {
         self.quantile_ns(q) / 1e3
     }
-}
-
-/// How many times a second something happens that is done again and again for this long.
-///
-/// # Errors
-/// What the work fails with.
-pub fn rate(window: Duration, mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let start = Instant::now();
-    let mut done = 0u64;
-    while start.elapsed() < window {
-        work()?;
-        done += 1;
-    }
-    Ok(done as f64 / start.elapsed().as_secs_f64())
 }
 
 #[cfg(test)]

@@ -12,6 +12,11 @@ use crate::counting::{Counts, Snapshot};
 /// How long the slowest worker may take to its first turn.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Fewer turns each say little about who was served more: that is only where the window fell. The window stays open until
+/// everybody had these, up to a multiple of the time asked for.
+const ENOUGH: u64 = 20;
+const LONGER: u32 = 6;
+
 /// What one lock protects. Each has cache lines of its own, so that workers on other locks do not slow it down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -140,8 +145,8 @@ pub struct Tally {
     pub violations: u64,
 }
 
-/// Lets workers take turns without pause, and counts for the length of a window that opens once every one of them had a
-/// turn: what is measured is the line at work, not how it forms.
+/// Lets workers take turns without pause, and counts in a window that opens once every one of them had a turn: what is
+/// measured is the line at work, not how it forms.
 ///
 /// # Errors
 /// What a worker fails with.
@@ -191,7 +196,9 @@ fn watch(arena: &Arena, counts: Option<&Counts>, window: Duration) -> Result<Tal
     }
     let look = || (Instant::now(), arena.turns(), arena.changes.load(Relaxed), counts.map(Counts::now));
     let (start, turns_before, changes_before, verbs_before) = look();
-    while start.elapsed() < window && !arena.stop.load(Relaxed) {
+    let served = || arena.turns().iter().zip(&turns_before).map(|(now, then)| now - then).min().unwrap_or(0);
+    let open = |elapsed| elapsed < window || (elapsed < window * LONGER && served() < ENOUGH);
+    while open(start.elapsed()) && !arena.stop.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(5).min(window));
     }
     let (end, turns_after, changes_after, verbs_after) = look();
