@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::{shell, test, workspace};
 
@@ -112,11 +112,9 @@ fn readme() -> Result<()> {
 
 fn torture() -> Result<Option<&'static str>> {
     let Some(torturer) = workspace::torturer()? else { return Ok(Some("skipped: there is no torturer yet")) };
-    for engine in crate::engines::ENGINES {
-        let mut command = shell::cargo(["run", "--release", "--quiet", "--package", &torturer, "--"]);
-        if let Err(error) = shell::run(command.args([engine.name, "--seconds", "20"])) {
-            bail!("{}: {error:#}", engine.name);
-        }
+    for engine in crate::engines::ENGINES.iter().filter(|engine| engine.shared) {
+        shell::run(crate::release(&[torturer])?.args([engine.name, "--seconds", "20"]))
+            .context(engine.name)?;
     }
     Ok(None)
 }

@@ -21,6 +21,8 @@ use crate::{shell, workspace};
 pub(crate) struct Engine {
     /// As in URLs, and in `LOCKLINE_TEST_ENGINES`.
     pub(crate) name: &'static str,
+    /// Whether several processes can reach it, and be tortured on it.
+    pub(crate) shared: bool,
     /// Installs what is missing, and does nothing if nothing is.
     install: fn() -> Result<()>,
     /// Starts it with its data in this folder.
@@ -29,8 +31,8 @@ pub(crate) struct Engine {
 
 /// All of them.
 pub(crate) const ENGINES: &[Engine] = &[
-    Engine { name: "memory", install: nothing_to_install, start: in_the_process },
-    Engine { name: "sqlite", install: nothing_to_install, start: in_the_process },
+    Engine { name: "memory", shared: false, install: nothing_to_install, start: in_the_process },
+    Engine { name: "sqlite", shared: true, install: nothing_to_install, start: in_the_process },
 ];
 
 /// An engine that runs.
@@ -269,7 +271,8 @@ mod tests {
             let child = std::process::Command::new("sleep").arg("600").spawn()?;
             Ok(Started { url: Some("sleep://".to_owned()), processes: vec![child] })
         }
-        static SLEEPER: Engine = Engine { name: "sleeper", install: nothing_to_install, start: sleeper };
+        static SLEEPER: Engine =
+            Engine { name: "sleeper", shared: true, install: nothing_to_install, start: sleeper };
         let fleet = Fleet::start(&[&SLEEPER]).unwrap();
         let process = Process::of(fleet.started[0].1.processes[0].id()).unwrap();
         assert!(

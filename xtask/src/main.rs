@@ -79,27 +79,26 @@ fn run(command: Command) -> Result<()> {
         Command::Test { engines, rest } => test::test(&engines, &rest),
         Command::Engines { action: Action::Up } => engines::up(),
         Command::Engines { action: Action::Down } => engines::down(),
-        Command::Bench { args } => bench(&args),
+        // It measures the command, too.
+        Command::Bench { args } => shell::run(release(&["lockline-bench", "lockline"])?.args(args)),
         Command::Torture { args } => {
             let torturer = workspace::torturer()?.context("there is no lockline-torture command yet")?;
-            shell::run(shell::cargo(["run", "--release", "--package", &torturer, "--"]).args(args))
+            shell::run(release(&[torturer])?.args(args))
         }
         Command::Ci { except, only } => ci::ci(&except, &only),
     }
 }
 
-/// Builds the bench and the command it measures together, because each alone would build what both need with other
-/// features; then runs what was built rather than `cargo run`, for the same reason.
-fn bench(args: &[String]) -> Result<()> {
-    shell::run(&mut shell::cargo([
-        "build",
-        "--release",
-        "--quiet",
-        "--package",
-        "lockline-bench",
-        "--package",
-        "lockline-cli",
-    ]))?;
-    let program = workspace::target_dir()?.join("release/lockline-bench");
-    shell::run(std::process::Command::new(program).args(args))
+/// Builds programs of the workspace, and gives the first one to run.
+///
+/// Without `--package`, as in the README's first command: cargo then chooses features for the whole workspace, and what
+/// one of these commands built is not built again by another. For the same reason what was built is run directly.
+pub(crate) fn release(programs: &[&str]) -> Result<std::process::Command> {
+    let mut build = shell::cargo(["build", "--release", "--quiet"]);
+    for program in programs {
+        build.args(["--bin", program]);
+    }
+    shell::run(&mut build)?;
+    let first = programs.first().context("which program?")?;
+    Ok(std::process::Command::new(workspace::target_dir()?.join("release").join(first)))
 }

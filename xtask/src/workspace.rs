@@ -35,8 +35,8 @@ pub(crate) fn library_features() -> Result<Vec<String>> {
     Ok(features.keys().filter(|name| *name != "default").cloned().collect())
 }
 
-/// The package of the torturer, once it is a program.
-pub(crate) fn torturer() -> Result<Option<String>> {
+/// The torturer, once it is a program.
+pub(crate) fn torturer() -> Result<Option<&'static str>> {
     const NAME: &str = "lockline-torture";
     let metadata = metadata()?;
     let is_program =
@@ -44,5 +44,5 @@ pub(crate) fn torturer() -> Result<Option<String>> {
     let has_one = package(&metadata, NAME)
         .and_then(|package| package["targets"].as_array())
         .is_some_and(|targets| targets.iter().any(is_program));
-    Ok(has_one.then(|| NAME.to_owned()))
+    Ok(has_one.then_some(NAME))
 }

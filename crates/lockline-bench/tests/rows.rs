@@ -1,5 +1,6 @@
 //! The bench itself: its figures are read by other programs, so their shape is a contract. Runs are too short to mean
 //! anything but that nothing is violated.
+#![allow(clippy::unwrap_used)] // Whatever fails here fails the test.
 
 use std::process::Command;
 
