@@ -1,2 +1,104 @@
-//! The project's own commands.
-fn main() {}
+//! `cargo xtask`: the project's only door. CI calls the same commands that people do.
+
+mod ci;
+mod engines;
+mod shell;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Installs and starts what is missing, runs every test, stops what it started.
+    Test {
+        /// Only these engines.
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        engines: Vec<String>,
+        /// Passed on to `cargo test`, such as the name of a test.
+        #[arg(last = true)]
+        rest: Vec<String>,
+    },
+    /// Starts or stops the engines that tests and benches use.
+    Engines {
+        /// Starts them and leaves them running, or stops what was left running.
+        action: Action,
+    },
+    /// Measures an engine against its floor, in the same run: see docs/benchmarks.md.
+    Bench {
+        /// The engine, and what `lockline-bench --help` lists.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        args: Vec<String>,
+    },
+    /// Processes, faults and checkers on an engine, for long.
+    Torture {
+        /// The engine, and what the torturer's help lists.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        args: Vec<String>,
+    },
+    /// Everything that must hold before a change is merged.
+    Ci {
+        /// All but these steps.
+        #[arg(long, value_delimiter = ',', value_name = "STEPS")]
+        except: Vec<ci::Step>,
+        /// Only these steps.
+        #[arg(long, value_delimiter = ',', value_name = "STEPS", conflicts_with = "except")]
+        only: Vec<ci::Step>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Action {
+    Up,
+    Down,
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            shell::say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Test { engines, rest } => test::test(&engines, &rest),
+        Command::Engines { action: Action::Up } => engines::up(),
+        Command::Engines { action: Action::Down } => engines::down(),
+        // It measures the command, too.
+        Command::Bench { args } => shell::run(release(&["lockline-bench", "lockline"])?.args(args)),
+        Command::Torture { args } => {
+            let torturer = workspace::torturer()?.context("there is no lockline-torture command yet")?;
+            shell::run(release(&[torturer])?.args(args))
+        }
+        Command::Ci { except, only } => ci::ci(&except, &only),
+    }
+}
+
+/// Builds programs of the workspace, and gives the first one to run.
+///
+/// Without `--package`, as in the README's first command: cargo then chooses features for the whole workspace, and what
+/// one of these commands built is not built again by another. For the same reason what was built is run directly.
+pub(crate) fn release(programs: &[&str]) -> Result<std::process::Command> {
+    let mut build = shell::cargo(["build", "--release", "--quiet"]);
+    for program in programs {
+        build.args(["--bin", program]);
+    }
+    shell::run(&mut build)?;
+    let first = programs.first().context("which program?")?;
+    Ok(std::process::Command::new(workspace::target_dir()?.join("release").join(first)))
+}

@@ -1,0 +1,99 @@
+//! Rows of many workers in one client: *spread* and *contended*.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::engine::{Engine, Site};
+use crate::floors::timer_rate;
+#[cfg(feature = "sqlite")]
+use crate::floors::{Floor, serial_rate};
+use crate::row::Row;
+use crate::workers::{Arena, Ours, Tally, TokioMutexes, contest};
+
+/// How many workers, on which names, for how long each.
+#[derive(Clone, Copy, Debug)]
+pub struct Crowd {
+    /// The row's name.
+    pub row: &'static str,
+    /// How many workers.
+    pub workers: usize,
+    /// Whether they all want the same lock.
+    pub one_name: bool,
+    /// How long each holds it.
+    pub hold: Duration,
+}
+
+impl Crowd {
+    /// Own names, as many clients of a server would have.
+    pub const SPREAD: Crowd = Crowd { row: "spread", workers: 64, one_name: false, hold: Duration::ZERO };
+
+    /// One name for all.
+    pub const fn contended(workers: usize, hold_ms: u64) -> Crowd {
+        Crowd { row: "contended", workers, one_name: true, hold: Duration::from_millis(hold_ms) }
+    }
+
+    fn arena(&self) -> std::sync::Arc<Arena> {
+        if self.one_name { Arena::shared(self.workers) } else { Arena::apart(self.workers) }
+    }
+
+    fn names(&self) -> usize {
+        if self.one_name { 1 } else { self.workers }
+    }
+}
+
+/// Measures it: half of the floor, ours, the other half of the floor.
+///
+/// # Errors
+/// What the engine fails with.
+pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
+    let (floor, before) = floor(site, crowd, window / 2).await?;
+    let ours = ours(site, crowd, window).await?;
+    let (_, after) = self::floor(site, crowd, window / 2).await?;
+    let row = Row {
+        engine: site.engine.name().to_owned(),
+        row: crowd.row.to_owned(),
+        workers: crowd.workers,
+        hold_ms: crowd.hold.as_millis() as u64,
+        owner_changes_per_s: Some(crate::row::rounded(ours.changes_per_s)),
+        commands_per_acquisition: ours.commands_per_acquisition.map(crate::row::rounded),
+        turns_min: ours.turns_min,
+        turns_max: ours.turns_max,
+        violations: ours.violations,
+        ..Row::default()
+    };
+    let value = if crowd.one_name { ours.changes_per_s } else { ours.acquisitions_per_s };
+    let row = row.against("1/s", value, floor, (before + after) / 2.0);
+    Ok(row.with("acquisitions_per_s", ours.acquisitions_per_s))
+}
+
+async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<Tally> {
+    let client = site.connect().await?;
+    let arena = crowd.arena();
+    let mutexes = (0..crowd.names()).map(|n| client.locks.mutex(format!("{}/{n}", crowd.row))).collect();
+    let ours = Ours { mutexes, arena: arena.clone(), hold: crowd.hold };
+    contest(ours, arena, Some(client.counts.clone()), window).await
+}
+
+async fn floor(site: &Site, crowd: Crowd, window: Duration) -> Result<(&'static str, f64)> {
+    if !crowd.hold.is_zero() {
+        return Ok(("the most turns the timer allows", timer_rate(crowd.hold, window).await));
+    }
+    match site.engine {
+        Engine::Memory => {
+            let arena = crowd.arena();
+            let mutexes = (0..crowd.names()).map(|_| tokio::sync::Mutex::new(())).collect();
+            let tally = contest(TokioMutexes { mutexes, arena: arena.clone() }, arena, None, window).await?;
+            Ok(if crowd.one_name {
+                ("tokio::sync::Mutex among as many tasks", tally.changes_per_s)
+            } else {
+                ("as many tokio::sync::Mutexes", tally.acquisitions_per_s)
+            })
+        }
+        #[cfg(feature = "sqlite")]
+        Engine::Sqlite => {
+            let floor = Floor::of(site)?;
+            Ok((floor.name(), serial_rate(floor, window).await?))
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The row *renewal*: many held locks, and what an acquirer notices of them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use lockline::Mutex;
+
+use crate::engine::Site;
+use crate::row::{Row, rounded};
+use crate::stats::Times;
+
+/// How many locks are held.
+pub const HELD: usize = 10_000;
+
+/// Short, so that a run of a few seconds sees several rounds; each is renewed at a third of it.
+const LEASE: Duration = Duration::from_secs(3);
+
+/// Holds many locks, and measures an acquirer before, meanwhile and after.
+///
+/// # Errors
+/// What the engine fails with.
+pub async fn renewal(site: &Site, window: Duration) -> Result<Row> {
+    let tick = LEASE / 3;
+    let window = window.max(3 * tick);
+    let holder = site.connect_with(LEASE).await?;
+    let acquirer = site.connect().await?;
+    let mutex = acquirer.locks.mutex("renewal/acquirer");
+
+    let mut alone = cycles(&mutex, window / 2).await?;
+    let mut guards = Vec::with_capacity(HELD);
+    for n in 0..HELD {
+        guards.push(holder.locks.mutex(format!("renewal/{n}")).lock().await?);
+    }
+    let (before, own_before, start) = (holder.counts.now(), acquirer.counts.now(), Instant::now());
+    let mut meanwhile = cycles(&mutex, window).await?;
+    let (sent, own) = (holder.counts.now().since(before), acquirer.counts.now().since(own_before));
+    let ticks = start.elapsed().as_secs_f64() / tick.as_secs_f64();
+    let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
+    for guard in guards {
+        guard.release().await?;
+    }
+    alone.extend(cycles(&mutex, window / 2).await?);
+
+    let turns = meanwhile.len() as u64;
+    let row = Row {
+        engine: site.engine.name().to_owned(),
+        row: "renewal".to_owned(),
+        workers: 1,
+        owner_changes_per_s: Some(0.0),
+        commands_per_acquisition: Some(rounded(own.verbs as f64 / turns as f64)),
+        turns_min: turns,
+        turns_max: turns,
+        ..Row::default()
+    };
+    Ok(row
+        .against("us", meanwhile.quantile_us(0.5), "the same with nothing held", alone.quantile_us(0.5))
+        .with("p99_us", meanwhile.quantile_us(0.99))
+        .with("p99_floor_us", alone.quantile_us(0.99))
+        .with("held", HELD as f64)
+        .with("lost", lost as f64)
+        .with("renew_commands_per_tick", sent.renew as f64 / ticks)
+        .with("renew_commands_per_lock_and_tick", sent.renew as f64 / ticks / HELD as f64)
+        .with("batch_mean", sent.renewed as f64 / sent.renew.max(1) as f64)
+        .with("batch_max", holder.counts.largest_batch() as f64))
+}
+
+async fn cycles(mutex: &Mutex, window: Duration) -> Result<Times> {
+    let mut times = Times::default();
+    let start = Instant::now();
+    while start.elapsed() < window {
+        let at = Instant::now();
+        mutex.lock().await?.release().await?;
+        times.add(at.elapsed(), 1);
+        tokio::task::coop::consume_budget().await;
+    }
+    Ok(times)
+}

@@ -1,0 +1,134 @@
+//! Rows of one worker: *uncontended* and *reentrant*.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use lockline::Mutex;
+
+use crate::allocator::allocations;
+use crate::engine::Site;
+use crate::floors::{Floor, pure_line_ns};
+use crate::row::Row;
+use crate::stats::Times;
+
+/// How many of each are done in turn, so that whatever the machine does meanwhile happens to both.
+const IN_TURN: u32 = 10;
+
+/// One worker takes and releases a free lock.
+///
+/// # Errors
+/// What the engine fails with.
+pub async fn uncontended(site: &Site, window: Duration) -> Result<Row> {
+    let client = site.connect().await?;
+    let mutex = client.locks.mutex("uncontended");
+    let mut floor = Floor::of(site)?;
+    let (mut floors, mut cycles) = (Times::default(), Times::default());
+    let mut turns = 0;
+    let before = client.counts.now();
+    let start = Instant::now();
+    while start.elapsed() < window {
+        for _ in 0..IN_TURN {
+            let at = Instant::now();
+            for _ in 0..floor.repeat() {
+                floor.once().await?;
+            }
+            floors.add(at.elapsed(), floor.repeat());
+        }
+        for _ in 0..IN_TURN {
+            let at = Instant::now();
+            mutex.lock().await?.release().await?;
+            cycles.add(at.elapsed(), 1);
+            turns += 1;
+        }
+        // Nothing above waits on a memory engine, and the keeper wants to run, too.
+        tokio::task::yield_now().await;
+    }
+    let verbs = client.counts.now().since(before).verbs;
+    let allocated = allocations_of(&mutex).await?;
+    let row = Row {
+        engine: site.engine.name().to_owned(),
+        row: "uncontended".to_owned(),
+        workers: 1,
+        owner_changes_per_s: Some(0.0),
+        commands_per_acquisition: Some(verbs as f64 / turns as f64),
+        turns_min: turns,
+        turns_max: turns,
+        ..Row::default()
+    };
+    let row = row
+        .against("us", cycles.quantile_us(0.5), floor.name(), floors.quantile_us(0.5))
+        .with("p99_us", cycles.quantile_us(0.99))
+        .with("allocations", allocated);
+    Ok(if site.engine.is_shared() { row } else { row.with("pure_line_us", pure_line_ns()? / 1e3) })
+}
+
+/// One owner takes a lock that it already holds.
+///
+/// # Errors
+/// What the engine fails with.
+pub async fn reentrant(site: &Site, window: Duration) -> Result<Row> {
+    const HOLDS: usize = 100;
+    let client = site.connect().await?;
+    let owner = client.locks.owner("bench");
+    let mutex = owner.mutex("reentrant");
+    let first = mutex.lock().await?;
+    let floor = tokio::sync::Mutex::new(());
+    let (mut floors, mut locks, mut releases) = (Times::default(), Times::default(), Times::default());
+    let mut held = Vec::with_capacity(HOLDS);
+    let mut turns = 0;
+    let before = client.counts.now();
+    let start = Instant::now();
+    while start.elapsed() < window {
+        let at = Instant::now();
+        for _ in 0..HOLDS {
+            drop(std::hint::black_box(floor.lock().await));
+        }
+        floors.add(at.elapsed(), HOLDS as u32);
+        let at = Instant::now();
+        for _ in 0..HOLDS {
+            held.push(mutex.lock().await?);
+        }
+        locks.add(at.elapsed(), HOLDS as u32);
+        let at = Instant::now();
+        for guard in held.drain(..) {
+            guard.release().await?;
+        }
+        releases.add(at.elapsed(), HOLDS as u32);
+        turns += HOLDS as u64;
+        tokio::task::yield_now().await;
+    }
+    // Renewals of the first hold belong to it, not to the second locks.
+    let sent = client.counts.now().since(before);
+    ensure!(first.is_valid(), "the first hold was lost meanwhile: {:?}", first.loss());
+    let allocated = allocations_of(&mutex).await?;
+    first.release().await?;
+    let row = Row {
+        engine: site.engine.name().to_owned(),
+        row: "reentrant".to_owned(),
+        workers: 1,
+        owner_changes_per_s: Some(0.0),
+        commands_per_acquisition: Some((sent.verbs - sent.renew) as f64 / turns as f64),
+        turns_min: turns,
+        turns_max: turns,
+        ..Row::default()
+    };
+    Ok(row
+        .against("ns", locks.quantile_ns(0.5), "tokio::sync::Mutex lock+unlock", floors.quantile_ns(0.5))
+        .with("p99_ns", locks.quantile_ns(0.99))
+        .with("release_ns", releases.quantile_ns(0.5))
+        .with("allocations", allocated))
+}
+
+/// How many allocations one acquisition with its release makes, on all threads.
+async fn allocations_of(mutex: &Mutex) -> Result<f64> {
+    const TIMES: u32 = 100;
+    let work = async {
+        for _ in 0..TIMES {
+            mutex.lock().await?.release().await?;
+        }
+        Ok::<(), lockline::Error>(())
+    };
+    let (outcome, allocated) = allocations(work).await;
+    outcome?;
+    Ok(allocated as f64 / f64::from(TIMES))
+}

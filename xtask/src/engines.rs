@@ -1,0 +1,285 @@
+//! The engines that tests run on: how to install, start and stop each.
+//!
+//! A new engine is a row in [`ENGINES`] and two functions: one that installs what is missing, one that starts it in an
+//! empty folder, on a free port, as processes of its own.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::{shell, workspace};
+
+/// An engine that tests run on.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    /// As in URLs, and in `LOCKLINE_TEST_ENGINES`.
+    pub(crate) name: &'static str,
+    /// Whether several processes can reach it, and be tortured on it.
+    pub(crate) shared: bool,
+    /// Installs what is missing, and does nothing if nothing is.
+    install: fn() -> Result<()>,
+    /// Starts it with its data in this folder.
+    start: fn(&Path) -> Result<Started>,
+}
+
+/// All of them.
+pub(crate) const ENGINES: &[Engine] = &[
+    Engine { name: "memory", shared: false, install: nothing_to_install, start: in_the_process },
+    Engine { name: "sqlite", shared: true, install: nothing_to_install, start: in_the_process },
+];
+
+/// An engine that runs.
+#[derive(Debug, Default)]
+struct Started {
+    /// Where it listens; `None` if it is embedded and every test makes its own.
+    url: Option<String>,
+    /// Its processes.
+    processes: Vec<Child>,
+}
+
+fn nothing_to_install() -> Result<()> {
+    Ok(())
+}
+
+fn in_the_process(_: &Path) -> Result<Started> {
+    Ok(Started::default())
+}
+
+/// The processes to stop when this program is told to end.
+static RUNNING: Mutex<Vec<Process>> = Mutex::new(Vec::new());
+
+/// Engines that run until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    started: Vec<(&'static Engine, Started)>,
+    /// Their data.
+    _dir: tempfile::TempDir,
+}
+
+/// The engines of these names; all of them if none is named.
+pub(crate) fn named(names: &[String]) -> Result<Vec<&'static Engine>> {
+    if names.is_empty() {
+        return Ok(ENGINES.iter().collect());
+    }
+    let one = |name: &String| {
+        ENGINES.iter().find(|engine| engine.name == name).with_context(|| {
+            let known: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
+            format!("no engine is called {name:?}; there are {}", known.join(", "))
+        })
+    };
+    names.iter().map(one).collect()
+}
+
+impl Fleet {
+    /// Installs and starts them.
+    pub(crate) fn start(engines: &[&'static Engine]) -> Result<Fleet> {
+        stop_when_told_to()?;
+        let dir = tempfile::Builder::new().prefix("lockline-engines-").tempdir()?;
+        let mut fleet = Fleet { started: Vec::new(), _dir: dir };
+        for engine in engines {
+            (engine.install)().with_context(|| format!("cannot install {}", engine.name))?;
+            let home = fleet._dir.path().join(engine.name);
+            std::fs::create_dir(&home)?;
+            let started = (engine.start)(&home).with_context(|| format!("cannot start {}", engine.name))?;
+            let processes = started.processes.iter().filter_map(|child| Process::of(child.id()));
+            RUNNING.lock().unwrap_or_else(PoisonError::into_inner).extend(processes);
+            fleet.started.push((engine, started));
+        }
+        Ok(fleet)
+    }
+
+    /// What tests read: which engines there are, and where.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let names: Vec<_> = self.started.iter().map(|(engine, _)| engine.name).collect();
+        let urls = self.started.iter().filter_map(|(engine, started)| {
+            Some((format!("LOCKLINE_TEST_{}_URL", engine.name.to_uppercase()), started.url.clone()?))
+        });
+        std::iter::once(("LOCKLINE_TEST_ENGINES".to_owned(), names.join(","))).chain(urls).collect()
+    }
+
+    /// One line per engine, for people.
+    pub(crate) fn description(&self) -> Vec<String> {
+        let line = |(engine, started): &(&Engine, Started)| match &started.url {
+            Some(url) => format!("{}: {url}", engine.name),
+            None => format!("{}: embedded, nothing to start", engine.name),
+        };
+        self.started.iter().map(line).collect()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for (_, started) in &mut self.started {
+            for child in &mut started.processes {
+                if let Some(process) = Process::of(child.id()) {
+                    process.signal(Signal::TERM);
+                }
+                // Reaped here, because some engines take a dead process that nobody waited for as alive.
+                if !ends_within(child, Duration::from_secs(10)) {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                }
+            }
+        }
+        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+fn ends_within(child: &mut Child, patience: Duration) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < patience {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+/// On Ctrl-C or a polite end: stops the engines, then this program.
+fn stop_when_told_to() -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            for process in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                process.signal(Signal::TERM);
+            }
+            #[allow(clippy::exit)]
+            // The main thread waits for cargo, which got the same signal and is ending, too.
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
+}
+
+/// A process that is still the one it was: a number alone may have been given to another one since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Process {
+    pid: u32,
+    started_at: u64,
+}
+
+impl Process {
+    fn of(pid: u32) -> Option<Process> {
+        Some(Process { pid, started_at: started_at(pid)? })
+    }
+
+    fn signal(&self, signal: Signal) {
+        let still_itself = started_at(self.pid) == Some(self.started_at);
+        if let Some(pid) = Pid::from_raw(self.pid.cast_signed()).filter(|_| still_itself) {
+            // It can only have ended meanwhile.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        let answers = Pid::from_raw(self.pid.cast_signed()).is_some_and(|pid| test_kill_process(pid).is_ok());
+        !answers || started_at(self.pid) != Some(self.started_at)
+    }
+}
+
+/// In ticks since boot, from field 22 of its status line; the name in field 2 may contain anything.
+fn started_at(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn left_running() -> Result<PathBuf> {
+    Ok(workspace::target_dir()?.join("engines-left-running"))
+}
+
+/// `engines up`: starts them and leaves them running.
+pub(crate) fn up() -> Result<()> {
+    let list = left_running()?;
+    if list.exists() {
+        bail!("engines were left running: cargo xtask engines down");
+    }
+    let mut fleet = Fleet::start(&named(&[])?)?;
+    for line in fleet.description() {
+        shell::say(&line);
+    }
+    for (name, value) in fleet.environment() {
+        shell::put(&format!("{name}={value}"))?;
+    }
+    let mut text = String::new();
+    for (_, started) in &mut fleet.started {
+        for process in started.processes.drain(..).filter_map(|child| Process::of(child.id())) {
+            writeln!(text, "{} {}", process.pid, process.started_at)?;
+        }
+    }
+    if text.is_empty() {
+        shell::say("nothing has to be started");
+        return Ok(());
+    }
+    writeln!(text, "{}", fleet._dir.path().display())?;
+    // From here on `down` is who stops them, and removes their data.
+    fleet._dir.disable_cleanup(true);
+    Ok(std::fs::write(list, text)?)
+}
+
+/// `engines down`: stops what `up` left running.
+pub(crate) fn down() -> Result<()> {
+    let list = left_running()?;
+    let Ok(text) = std::fs::read_to_string(&list) else {
+        shell::say("nothing was left running");
+        return Ok(());
+    };
+    let mut processes = Vec::new();
+    for line in text.lines() {
+        match line.split_once(' ').map(|(pid, started_at)| (pid.parse(), started_at.parse())) {
+            Some((Ok(pid), Ok(started_at))) => processes.push(Process { pid, started_at }),
+            _ => stop(&processes, Path::new(line))?,
+        }
+    }
+    Ok(std::fs::remove_file(list)?)
+}
+
+fn stop(processes: &[Process], dir: &Path) -> Result<()> {
+    processes.iter().for_each(|process| process.signal(Signal::TERM));
+    let start = Instant::now();
+    while !processes.iter().all(Process::is_gone) {
+        if start.elapsed() > Duration::from_secs(10) {
+            processes.iter().for_each(|process| process.signal(Signal::KILL));
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_does_not_exist_is_refused_by_name() {
+        assert_eq!(named(&[]).unwrap().len(), ENGINES.len());
+        assert_eq!(named(&["sqlite".to_owned()]).unwrap()[0].name, "sqlite");
+        assert!(named(&["oracle".to_owned()]).unwrap_err().to_string().contains("memory, sqlite"));
+    }
+
+    #[test]
+    fn a_fleet_stops_what_it_started() {
+        fn sleeper(_: &Path) -> Result<Started> {
+            let child = std::process::Command::new("sleep").arg("600").spawn()?;
+            Ok(Started { url: Some("sleep://".to_owned()), processes: vec![child] })
+        }
+        static SLEEPER: Engine =
+            Engine { name: "sleeper", shared: true, install: nothing_to_install, start: sleeper };
+        let fleet = Fleet::start(&[&SLEEPER]).unwrap();
+        let process = Process::of(fleet.started[0].1.processes[0].id()).unwrap();
+        assert!(
+            fleet.environment().contains(&("LOCKLINE_TEST_SLEEPER_URL".to_owned(), "sleep://".to_owned()))
+        );
+        assert!(!process.is_gone());
+        drop(fleet);
+        assert!(process.is_gone());
+    }
+}

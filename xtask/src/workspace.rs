@@ -1,0 +1,48 @@
+//! What cargo knows about the workspace.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::shell;
+
+/// Where the workspace lies.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+fn metadata() -> Result<Value> {
+    let text = shell::output(&mut shell::cargo(["metadata", "--no-deps", "--format-version", "1"]))?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+fn package<'a>(metadata: &'a Value, name: &str) -> Option<&'a Value> {
+    metadata["packages"].as_array()?.iter().find(|package| package["name"] == name)
+}
+
+/// Where cargo builds.
+pub(crate) fn target_dir() -> Result<PathBuf> {
+    let metadata = metadata()?;
+    Ok(metadata["target_directory"].as_str().context("cargo names no target directory")?.into())
+}
+
+/// The features of the library: each engine is one, so that a new engine is checked alone without anybody's doing.
+pub(crate) fn library_features() -> Result<Vec<String>> {
+    let metadata = metadata()?;
+    let library = package(&metadata, "lockline").context("there is no package lockline")?;
+    let features = library["features"].as_object().context("lockline has no features")?;
+    Ok(features.keys().filter(|name| *name != "default").cloned().collect())
+}
+
+/// The torturer, once it is a program.
+pub(crate) fn torturer() -> Result<Option<&'static str>> {
+    const NAME: &str = "lockline-torture";
+    let metadata = metadata()?;
+    let is_program =
+        |target: &Value| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"bin".into()));
+    let has_one = package(&metadata, NAME)
+        .and_then(|package| package["targets"].as_array())
+        .is_some_and(|targets| targets.iter().any(is_program));
+    Ok(has_one.then_some(NAME))
+}
