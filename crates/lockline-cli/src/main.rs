@@ -1,2 +1,29 @@
-//! The `lockline` command.
-fn main() {}
+//! The `lockline` command: run a command under a lock, and see who holds what.
+
+mod child;
+mod cli;
+mod commands;
+mod engine;
+mod exit;
+mod guardian;
+mod json;
+mod output;
+mod parse;
+mod signals;
+mod table;
+mod talk;
+mod terminal;
+mod usage;
+mod waiting;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Some(code) = guardian::if_called() {
+        return code;
+    }
+    match usage::parse(std::env::args_os().collect()) {
+        Ok(cli) => commands::dispatch(cli.command),
+        Err(code) => code,
+    }
+}

@@ -1,0 +1,167 @@
+//! The command: in a process group of its own, with the terminal if we have it, and never without its wrapper.
+//!
+//! # Stop and continue
+//! The keyboard's stop signal reaches the command's group, not the wrapper. When the command stops, the wrapper takes the
+//! terminal back and stops its own group as well, so that the shell gets its prompt. While both are stopped nobody
+//! renews: the lock lasts as long as its lease. When the wrapper is continued, it looks at the lock before it continues the
+//! command.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::{Pid, getpgrp, getpid, getppid};
+
+use crate::exit::{Failure, code};
+use crate::output::visible;
+use crate::terminal::Terminal;
+
+/// The running command.
+#[derive(Debug)]
+pub(crate) struct Child {
+    process: std::process::Child,
+    group: Pid,
+    terminal: Option<Terminal>,
+    /// Whether the terminal was handed over.
+    in_foreground: bool,
+}
+
+/// What happened to the command.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Ended(ExitStatus),
+    /// It was stopped by the terminal.
+    Stopped,
+    /// Nothing of interest.
+    None,
+}
+
+impl Child {
+    /// Starts the command. To be called on the main thread: the parent-death signal is sent when the *thread* ends
+    /// that started it.
+    pub(crate) fn start(words: &[OsString], environment: [(&str, &str); 3]) -> Result<Child, Failure> {
+        let (program, arguments) = words.split_first().ok_or_else(|| Failure::usage("no command is given"))?;
+        let terminal = Terminal::of_session();
+        let in_foreground = terminal.as_ref().is_some_and(Terminal::is_ours);
+        let mut command = Command::new(program);
+        command.args(arguments).envs(environment).process_group(0);
+        prepare(&mut command, terminal.as_ref().filter(|_| in_foreground));
+        let started = command.spawn();
+        let process = started.map_err(|error| {
+            if let Some(terminal) = terminal.as_ref().filter(|_| in_foreground) {
+                terminal.give_to(getpgrp());
+            }
+            cannot_run(&program.to_string_lossy(), &error)
+        })?;
+        let group = Pid::from_raw(process.id().cast_signed());
+        Ok(Child { process, group, terminal, in_foreground })
+    }
+
+    pub(crate) fn group(&self) -> Pid {
+        self.group
+    }
+
+    /// Sends a signal to the command and everything it started in its group.
+    pub(crate) fn send(&self, signal: Signal) {
+        // A group that is gone needs no signal.
+        let _ = killpg(self.group, signal);
+    }
+
+    /// What happened to it since it was last asked.
+    pub(crate) fn change(&mut self) -> io::Result<Change> {
+        if let Some(status) = self.process.try_wait()? {
+            return Ok(Change::Ended(status));
+        }
+        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+        Ok(match waitid(Id::Pid(self.group), flags) {
+            Ok(WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)) => Change::Stopped,
+            _ => Change::None,
+        })
+    }
+
+    /// Whether anything is left in its group, after it has ended.
+    pub(crate) fn has_left_others(&self) -> bool {
+        killpg(self.group, None) != Err(Errno::ESRCH)
+    }
+
+    /// Stops ourselves after the command was stopped. Returns when we are continued, or soon if nobody could do so: a
+    /// group that no shell looks after is not stopped by this signal.
+    pub(crate) async fn stop_with_it(&mut self) {
+        self.take_terminal_back();
+        let _ = killpg(getpgrp(), Signal::SIGTSTP);
+        // Being stopped and this sleep overlap; it only keeps an orphaned group from turning in circles.
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+
+    /// Continues the command, with the terminal if our group has it.
+    pub(crate) fn resume(&mut self) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
+            terminal.give_to(self.group);
+            self.in_foreground = true;
+        }
+        self.send(Signal::SIGCONT);
+    }
+
+    fn take_terminal_back(&mut self) {
+        if let Some(terminal) = &self.terminal
+            && terminal.foreground() == Some(self.group)
+        {
+            terminal.give_to(getpgrp());
+        }
+        self.in_foreground = false;
+    }
+
+    /// The exit code of the ended command, after the terminal was taken back.
+    pub(crate) fn settle(mut self, status: ExitStatus) -> u8 {
+        let had_keyboard = self.in_foreground;
+        self.take_terminal_back();
+        if let Some(signal) = status.signal() {
+            // What the user typed was meant for the whole job: the script or pipeline around us as well.
+            if had_keyboard && let Ok(typed @ (Signal::SIGINT | Signal::SIGQUIT)) = Signal::try_from(signal) {
+                let _ = killpg(getpgrp(), typed);
+            }
+            return by_signal(signal);
+        }
+        status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+    }
+}
+
+/// As shells have it.
+pub(crate) fn by_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+fn cannot_run(program: &str, error: &io::Error) -> Failure {
+    let program = visible(program);
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::new(code::NOT_FOUND, format!("{program}: command not found")),
+        _ => Failure::new(code::NOT_EXECUTABLE, format!("{program}: cannot be executed: {error}")),
+    }
+}
+
+/// What happens in the child between fork and exec, where it is in its new group already.
+#[allow(unsafe_code)]
+fn prepare(command: &mut Command, terminal: Option<&Terminal>) {
+    let wrapper = getpid();
+    let terminal: Option<Terminal> = terminal.and_then(Terminal::again);
+    let between_fork_and_exec = move || {
+        #[cfg(target_os = "linux")]
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // If the wrapper was killed before that line, no signal will come.
+        if getppid() != wrapper {
+            return Err(Errno::ESRCH.into());
+        }
+        if let Some(terminal) = &terminal {
+            terminal.give_to(getpid());
+        }
+        Ok(())
+    };
+    // SAFETY: only the calling thread exists in the forked child, so the closure must not allocate, lock or run
+    // anything that might. It makes system calls (prctl, getppid, getpid, sigprocmask, tcsetpgrp), which are safe
+    // there, and builds errors from numbers.
+    unsafe { command.pre_exec(between_fork_and_exec) };
+}

@@ -1,0 +1,24 @@
+//! `lockline ls`: the locks that somebody holds or waits for.
+
+use crate::cli::LsArgs;
+use crate::engine::{Engine, on_runtime};
+use crate::exit::{Failure, code};
+use crate::json::Lines;
+use crate::output::{Paint, data, json};
+use crate::table;
+
+pub(crate) fn ls(args: LsArgs) -> Result<u8, Failure> {
+    let engine = Engine::of(args.engine.on)?;
+    on_runtime(async {
+        let lines = match engine.open_to_look().await? {
+            Some(locks) => locks.view(&args.prefix).await?,
+            None => Vec::new(),
+        };
+        if args.json {
+            json(&Lines { locks: lines.iter().map(Into::into).collect() })?;
+        } else {
+            data(&table::locks(&lines, Paint::for_stdout()))?;
+        }
+        Ok(code::OK)
+    })
+}

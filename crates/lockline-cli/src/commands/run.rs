@@ -1,0 +1,199 @@
+//! `lockline run`: get the lock, run the command, let go when it has ended.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lockline::{ErrorKind, Guard, Locks};
+use nix::sys::signal::Signal;
+use tokio::time::Instant;
+
+use crate::child::{Child, by_signal};
+use crate::cli::RunArgs;
+use crate::engine::{Engine, on_runtime};
+use crate::exit::{Failure, code};
+use crate::output::visible;
+use crate::parse::Permits;
+use crate::signals::Signals;
+use crate::talk::Talk;
+use crate::waiting::Waiting;
+
+use self::keep::keep;
+
+mod keep;
+
+/// How long to wait for the engine to hear that we go. After that the lease tells it.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+
+/// What to do, checked as far as it can be without touching anything.
+#[derive(Debug)]
+struct Plan {
+    engine: Engine,
+    name: String,
+    owner: String,
+    kind: Kind,
+    /// `None`: for as long as it takes.
+    wait: Option<Duration>,
+    lease: Option<Duration>,
+    max_hold: Option<Duration>,
+    grace: Duration,
+    not_acquired: u8,
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Exclusive,
+    Shared,
+    Permits(Permits),
+}
+
+pub(crate) fn run(args: RunArgs) -> ExitCode {
+    let talk = Talk::of(&args);
+    match plan(args).and_then(|plan| on_runtime(carry_out(&plan, talk))) {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            talk.failed(&failure);
+            failure.code.into()
+        }
+    }
+}
+
+fn plan(args: RunArgs) -> Result<Plan, Failure> {
+    let engine = Engine::of(args.engine.on)?;
+    engine.check(&args.name)?;
+    Ok(Plan {
+        owner: args.owner.unwrap_or_else(|| label_for(&args.command)),
+        engine,
+        name: args.name,
+        kind: match args.permits {
+            Some(permits) => Kind::Permits(permits),
+            None if args.shared => Kind::Shared,
+            None => Kind::Exclusive,
+        },
+        wait: if args.no_wait { Some(Duration::ZERO) } else { args.wait.or(args.seconds) },
+        lease: args.lease,
+        max_hold: args.max_hold,
+        grace: args.grace,
+        not_acquired: args.exit_code.unwrap_or(code::NOT_ACQUIRED),
+        command: args.command,
+    })
+}
+
+/// What others want to know first: which command it is that they wait for.
+fn label_for(command: &[OsString]) -> String {
+    let program = command.first().and_then(|program| std::path::Path::new(program).file_name());
+    let mut label = program.unwrap_or_default().to_string_lossy().into_owned();
+    label.truncate(label.floor_char_boundary(128));
+    if label.is_empty() { "lockline".to_owned() } else { label }
+}
+
+async fn carry_out(plan: &Plan, talk: Talk) -> Result<u8, Failure> {
+    let locks = plan.engine.open(&plan.owner).await?;
+    let mut signals =
+        Signals::listen().map_err(|e| Failure::new(code::SYSTEM, format!("signals cannot be heard: {e}")))?;
+    let guard = match get(&locks, plan, talk, &mut signals).await {
+        Ok(Got::Guard(guard)) => guard,
+        // Whatever stands in the line leaves it before we go.
+        Ok(Got::Signal(signal)) => {
+            let _ = locks.shutdown(LEAVE_WITHIN).await;
+            return Ok(by_signal(signal as i32));
+        }
+        Err(failure) => {
+            let _ = locks.shutdown(LEAVE_WITHIN).await;
+            return Err(failure);
+        }
+    };
+    let token = guard.fence().token().to_string();
+    let environment = [("LOCKLINE_NAME", &*plan.name), ("LOCKLINE_TOKEN", &token), ("LOCKLINE_OWNER", &plan.owner)];
+    let ended = match Child::start(&plan.command, environment) {
+        Ok(child) => keep(child, &guard, plan.grace, &mut signals, talk).await,
+        Err(failure) => Err(failure),
+    };
+    let let_go = let_go(&locks, guard, talk).await;
+    // That the command could not be run says more than that the lock was lost meanwhile.
+    ended.and_then(|code| let_go.map(|()| code))
+}
+
+async fn let_go(locks: &Locks, guard: Guard, talk: Talk) -> Result<(), Failure> {
+    let Err(error) = guard.release().await else { return Ok(()) };
+    let _ = locks.shutdown(LEAVE_WITHIN).await;
+    if error.kind() == ErrorKind::Lost {
+        return Err(error.into());
+    }
+    // The command has done its work under the lock; that others wait a lease longer does not change its result.
+    talk.warn(&format!("the lock could not be released, its lease will end it: {error}"));
+    Ok(())
+}
+
+enum Got {
+    Guard(Guard),
+    /// A signal ended the waiting.
+    Signal(Signal),
+}
+
+/// Waits for the lock, for a signal, or for the end of patience.
+async fn get(locks: &Locks, plan: &Plan, talk: Talk, signals: &mut Signals) -> Result<Got, Failure> {
+    let began = Instant::now();
+    let mut waiting = Waiting::new(locks, &plan.name, talk);
+    let answer = tokio::select! {
+        biased;
+        answer = ask(locks, plan) => answer,
+        signal = ending(signals) => return Ok(Got::Signal(signal)),
+        never = waiting.tell() => match never {},
+    };
+    drop(waiting);
+    match answer {
+        Ok(Some(guard)) => {
+            talk.acquired(&plan.name, guard.fence().token(), began.elapsed());
+            Ok(Got::Guard(guard))
+        }
+        Ok(None) => Err(busy(plan)),
+        Err(error) if error.kind() == ErrorKind::Evicted => {
+            Err(Failure { code: plan.not_acquired, ..Failure::from(error) })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A signal that ends the waiting.
+async fn ending(signals: &mut Signals) -> Signal {
+    loop {
+        match signals.next().await {
+            Signal::SIGCONT => {}
+            signal => return signal,
+        }
+    }
+}
+
+fn busy(plan: &Plan) -> Failure {
+    let name = visible(&plan.name);
+    let message = match plan.wait {
+        Some(wait) if !wait.is_zero() => format!("{name} was not free within {}", humantime::format_duration(wait)),
+        _ => format!("{name} is busy"),
+    };
+    Failure::new(plan.not_acquired, message).hint("lockline show NAME tells who holds it")
+}
+
+/// Asks for the lock; `None` is busy.
+async fn ask(locks: &Locks, plan: &Plan) -> lockline::Result<Option<Guard>> {
+    macro_rules! with_options {
+        ($lock:expr) => {{
+            let lock = $lock;
+            let lock = if let Some(lease) = plan.lease { lock.lease(lease) } else { lock };
+            if let Some(cap) = plan.max_hold { lock.max_hold(cap) } else { lock }
+        }};
+    }
+    match (plan.kind, plan.wait) {
+        (Kind::Exclusive, None) => with_options!(locks.mutex(&plan.name)).lock().await.map(Some),
+        (Kind::Exclusive, Some(wait)) => with_options!(locks.mutex(&plan.name)).try_lock_for(wait).await,
+        (Kind::Shared, None) => with_options!(locks.rwlock(&plan.name)).read().await.map(Some),
+        (Kind::Shared, Some(wait)) => with_options!(locks.rwlock(&plan.name)).try_read_for(wait).await,
+        (Kind::Permits(Permits { count, limit }), None) => {
+            with_options!(locks.semaphore(&plan.name, limit)).acquire_many(count).await.map(Some)
+        }
+        (Kind::Permits(Permits { count, limit }), Some(wait)) => {
+            with_options!(locks.semaphore(&plan.name, limit)).try_acquire_many_for(count, wait).await
+        }
+    }
+}

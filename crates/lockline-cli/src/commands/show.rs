@@ -1,0 +1,28 @@
+//! `lockline show`: one lock, in line order.
+
+use lockline::Name;
+use lockline::line::LineView;
+
+use crate::cli::ShowArgs;
+use crate::engine::{Engine, on_runtime};
+use crate::exit::{Failure, code};
+use crate::json::Line;
+use crate::output::{Paint, data, json};
+use crate::table;
+
+pub(crate) fn show(args: ShowArgs) -> Result<u8, Failure> {
+    let engine = Engine::of(args.engine.on)?;
+    engine.check(&args.name)?;
+    on_runtime(async {
+        let line = match engine.open_to_look().await? {
+            Some(locks) => locks.show(&args.name).await?,
+            None => LineView::free(Name::new(&args.name)?),
+        };
+        if args.json {
+            json(&Line::from(&line))?;
+        } else {
+            data(&table::claims(&line, Paint::for_stdout()))?;
+        }
+        Ok(code::OK)
+    })
+}

@@ -1,0 +1,79 @@
+//! The signals a wrapper hears, to pass them on.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use nix::sys::signal::{SigSet, Signal};
+use tokio::signal::unix::{self, SignalKind, signal};
+
+/// What is passed on to the command. Not the stop signals: see [`Child`](crate::child::Child).
+const PASSED_ON: [Signal; 8] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGCONT,
+];
+
+/// All signals of interest, from the moment it is made.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    heard: Vec<(Signal, unix::Signal)>,
+    children: unix::Signal,
+}
+
+impl Signals {
+    /// Begins to listen. A signal that was ignored when the process started, as `nohup` and background jobs have it,
+    /// stays ignored, for the command too.
+    pub(crate) fn listen() -> io::Result<Signals> {
+        // Whoever started us may have left signals blocked: then no end of a child would ever be heard of.
+        SigSet::empty().thread_set_mask()?;
+        let ignored = ignored();
+        let heard = PASSED_ON
+            .iter()
+            .filter(|passed| ignored & (1 << (**passed as u32 - 1)) == 0)
+            .map(|passed| Ok((*passed, signal(SignalKind::from_raw(*passed as i32))?)))
+            .collect::<io::Result<_>>()?;
+        Ok(Signals { heard, children: signal(SignalKind::child())? })
+    }
+
+    /// The next signal to pass on. Dropping the future loses none.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|context| {
+            for (number, stream) in &mut self.heard {
+                if stream.poll_recv(context).is_ready() {
+                    return Poll::Ready(*number);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The next signal, or word that something happened to a child: `None`.
+    pub(crate) async fn next_or_child(&mut self) -> Option<Signal> {
+        poll_fn(|context| {
+            if self.children.poll_recv(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            for (number, stream) in &mut self.heard {
+                if stream.poll_recv(context).is_ready() {
+                    return Poll::Ready(Some(*number));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The signals this process ignores, as a set of bits. Unknown means none.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
+}

@@ -1,0 +1,167 @@
+//! The real command in a state directory of its own.
+
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A machine on which nothing was ever locked.
+pub struct Lab {
+    pub state: tempfile::TempDir,
+}
+
+/// What a finished command said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Lab {
+    pub fn new() -> Lab {
+        Lab { state: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.state.path().join("lockline/locks.db")
+    }
+
+    /// `lockline ARGS`, not yet started.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockline"));
+        command.args(args).env("XDG_STATE_HOME", self.state.path()).env_remove("LOCKLINE_URL").env_remove("NO_COLOR");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub fn say(&self, args: &[&str]) -> Said {
+        said(self.command(args).output().unwrap())
+    }
+
+    pub fn json(&self, args: &[&str]) -> Value {
+        let said = self.say(args);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        serde_json::from_str(&said.out).unwrap()
+    }
+
+    pub fn show(&self, name: &str) -> Value {
+        self.json(&["show", "--json", name])
+    }
+
+    /// How many hold and how many wait.
+    pub fn counts(&self, name: &str) -> (usize, usize) {
+        let line = self.show(name);
+        (line["holders"].as_array().unwrap().len(), line["waiters"].as_array().unwrap().len())
+    }
+
+    /// Runs `script` in a shell under the lock, and waits until it printed its first line.
+    pub fn hold(&self, flags: &[&str], name: &str, script: &str) -> Held {
+        let mut args = vec!["run"];
+        args.extend(flags);
+        args.extend([name, "--", "sh", "-c", script]);
+        let mut process = self.command(&args).stdin(Stdio::piped()).spawn().unwrap();
+        let input = process.stdin.take();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut first = String::new();
+        output.read_line(&mut first).unwrap();
+        Held { process, input, output, first: first.trim().to_owned() }
+    }
+
+    /// Holds the lock until it is told to let go.
+    pub fn hold_simply(&self, name: &str) -> Held {
+        self.hold(&[], name, "echo in; read _; exit 0")
+    }
+
+    /// Starts a claim that will have to wait, and waits until it does.
+    pub fn wait_in_line(&self, args: &[&str], name: &str) -> Child {
+        let before = self.counts(name).1;
+        let child = self.command(args).spawn().unwrap();
+        until("the claim stands in line", || self.counts(name).1 == before + 1);
+        child
+    }
+}
+
+/// A lock that is held by a shell script.
+pub struct Held {
+    pub process: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    /// The script's first line.
+    pub first: String,
+}
+
+impl Held {
+    pub fn pid(&self) -> i32 {
+        self.process.id().cast_signed()
+    }
+
+    /// Closes the script's input and waits for the end.
+    pub fn let_go(mut self) -> Said {
+        self.input = None;
+        self.end()
+    }
+
+    /// Waits for the end.
+    pub fn end(mut self) -> Said {
+        let status = self.process.wait().unwrap();
+        let (mut out, mut err) = (String::new(), String::new());
+        self.output.read_to_string(&mut out).unwrap();
+        self.process.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        Said { code: status.code(), out, err }
+    }
+}
+
+pub fn said(output: Output) -> Said {
+    Said {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+pub fn ended(child: Child) -> Said {
+    said(child.wait_with_output().unwrap())
+}
+
+/// Polls until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// `kill -SIGNAL PID`.
+pub fn kill(signal: &str, pid: i32) {
+    assert!(Command::new("kill").args(["-s", signal, "--", &pid.to_string()]).status().unwrap().success());
+}
+
+/// Whether a process is there and not just waiting to be reaped.
+pub fn lives(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// One line `lockline: …`, perhaps with a hint after it.
+pub fn assert_one_line(said: &Said) {
+    let lines: Vec<&str> = said.err.lines().collect();
+    assert!(lines.first().is_some_and(|line| line.starts_with("lockline: ")), "{said:?}");
+    assert!(lines.len() == 1 || lines.len() == 2 && lines[1].starts_with("hint: "), "{said:?}");
+}
+
+impl Held {
+    /// The script's next line.
+    pub fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+}
