@@ -44,7 +44,8 @@ impl Child {
     /// Starts the command. To be called on the main thread: the parent-death signal is sent when the *thread* ends
     /// that started it.
     pub(crate) fn start(words: &[OsString], environment: [(&str, &str); 3]) -> Result<Child, Failure> {
-        let (program, arguments) = words.split_first().ok_or_else(|| Failure::usage("no command is given"))?;
+        let (program, arguments) =
+            words.split_first().ok_or_else(|| Failure::usage("no command is given"))?;
         let terminal = Terminal::of_session();
         let in_foreground = terminal.as_ref().is_some_and(Terminal::is_ours);
         let mut command = Command::new(program);
@@ -78,7 +79,9 @@ impl Child {
         }
         let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
         Ok(match waitid(Id::Pid(self.group), flags) {
-            Ok(WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)) => Change::Stopped,
+            Ok(WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)) => {
+                Change::Stopped
+            }
             _ => Change::None,
         })
     }

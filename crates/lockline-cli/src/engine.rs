@@ -34,7 +34,8 @@ impl Engine {
                 Ok(Engine::At(Address(url)))
             }
             _ if cfg!(feature = "sqlite") => Ok(Engine::OwnFile(own_file()?)),
-            _ => Err(Failure::usage("this build has no engine of its own").hint("name one with --on URL or LOCKLINE_URL")),
+            _ => Err(Failure::usage("this build has no engine of its own")
+                .hint("name one with --on URL or LOCKLINE_URL")),
         }
     }
 
@@ -86,8 +87,10 @@ fn own_file() -> Result<PathBuf, Failure> {
     let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
     state.map(|state| state.join("lockline/locks.db")).ok_or_else(|| {
-        Failure::usage("there is no place for the lock file: neither XDG_STATE_HOME nor HOME is set to a directory")
-            .hint("set one of them, or name an engine with --on sqlite:/path/to/file or LOCKLINE_URL")
+        Failure::usage(
+            "there is no place for the lock file: neither XDG_STATE_HOME nor HOME is set to a directory",
+        )
+        .hint("set one of them, or name an engine with --on sqlite:/path/to/file or LOCKLINE_URL")
     })
 }
 

@@ -83,7 +83,8 @@ pub(crate) fn one_line(text: &str) -> String {
 
 fn drives_terminal(c: char) -> bool {
     // Besides control characters: line separators, and the marks that reverse the direction of what follows.
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// The first `columns` characters, with a sign that something is missing.

@@ -41,7 +41,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 
 /// Seconds as `flock(1)` takes them.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let refused = "it is a number of seconds, 0 or more, such as 2.5 (for durations such as 500ms there is --wait)";
+    let refused =
+        "it is a number of seconds, 0 or more, such as 2.5 (for durations such as 500ms there is --wait)";
     let seconds: f64 = text.parse().map_err(|_| refused)?;
     if !seconds.is_finite() || seconds < 0.0 {
         return Err(refused.to_owned());

@@ -53,7 +53,12 @@ pub(crate) fn sentence(line: &LineView) -> String {
         [] if waiting == 0 => format!("{name}: free"),
         [] => format!("{name}: held by nobody yet, {waiting} waiting"),
         [first, rest @ ..] => {
-            let who = format!("{} ({}, pid {})", visible(&first.who.owner), visible(&first.who.host), first.who.pid);
+            let who = format!(
+                "{} ({}, pid {})",
+                visible(&first.who.owner),
+                visible(&first.who.host),
+                first.who.pid
+            );
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
             let evicted = if first.evicted { ", evicted" } else { "" };
             format!("{name}: held by {who}{more}{evicted}, token {}, {waiting} waiting", first.ticket.get())

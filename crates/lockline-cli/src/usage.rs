@@ -24,7 +24,8 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Cli, ExitCode> {
 /// `run -q` says nothing of its own, also when the rest of the line cannot be understood.
 fn asked_for_silence(words: &[OsString]) -> bool {
     let mut flags = words.iter().skip(1).take_while(|word| *word != "--");
-    flags.next().is_some_and(|command| command == "run") && flags.any(|word| word == "-q" || word == "--quiet")
+    flags.next().is_some_and(|command| command == "run")
+        && flags.any(|word| word == "-q" || word == "--quiet")
 }
 
 fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
@@ -32,9 +33,8 @@ fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
     let has_command = words.iter().any(|word| word == "--");
     match error.kind() {
         ErrorKind::InvalidSubcommand => unknown_command(error),
-        ErrorKind::MissingSubcommand => {
-            Failure::usage("no command is given").hint("lockline run NAME -- COMMAND runs a command under a lock; see lockline --help")
-        }
+        ErrorKind::MissingSubcommand => Failure::usage("no command is given")
+            .hint("lockline run NAME -- COMMAND runs a command under a lock; see lockline --help"),
         ErrorKind::UnknownArgument if running && !has_command => {
             retold(error).hint("the command stands after `--`: lockline run NAME -- COMMAND")
         }
@@ -121,24 +121,40 @@ mod tests {
     #[test]
     fn every_mistake_is_one_line() {
         for words in [
-            "lockline", "lockline run", "lockline run x", "lockline run x true", "lockline run --lease 1ms x -- true",
-            "lockline run -E 256 x -- true", "lockline run --permits 5/4 x -- true", "lockline run -w -1 x -- true",
-            "lockline run -n --wait 1s x -- true", "lockline run --shard x -- true", "lockline evict x",
-            "lockline evict x --token y", "lockline completions fsh", "lockline run -qv x -- true",
+            "lockline",
+            "lockline run",
+            "lockline run x",
+            "lockline run x true",
+            "lockline run --lease 1ms x -- true",
+            "lockline run -E 256 x -- true",
+            "lockline run --permits 5/4 x -- true",
+            "lockline run -w -1 x -- true",
+            "lockline run -n --wait 1s x -- true",
+            "lockline run --shard x -- true",
+            "lockline evict x",
+            "lockline evict x --token y",
+            "lockline completions fsh",
+            "lockline run -qv x -- true",
         ] {
             let text = failure(words).text();
             assert!(text.starts_with("lockline: "), "{words}: {text}");
             let lines: Vec<&str> = text.lines().collect();
-            assert!(lines.len() == 1 || lines.len() == 2 && lines[1].starts_with("hint: "), "{words}: {text}");
+            assert!(
+                lines.len() == 1 || lines.len() == 2 && lines[1].starts_with("hint: "),
+                "{words}: {text}"
+            );
         }
     }
 
     #[test]
     fn never_repeats_an_address() {
         for words in [
-            "lockline redis://u:c4nary@h", "lockline run x redis://u:c4nary@h -- true",
-            "lockline run --onn redis://u:c4nary@h x -- true", "lockline run --onn=redis://u:c4nary@h x -- true",
-            "lockline run -E redis://u:c4nary@h x -- true", "lockline ls a redis://u:c4nary@h",
+            "lockline redis://u:c4nary@h",
+            "lockline run x redis://u:c4nary@h -- true",
+            "lockline run --onn redis://u:c4nary@h x -- true",
+            "lockline run --onn=redis://u:c4nary@h x -- true",
+            "lockline run -E redis://u:c4nary@h x -- true",
+            "lockline ls a redis://u:c4nary@h",
         ] {
             let failure = failure(words);
             assert!(!failure.text().contains("c4nary"), "{words}: {}", failure.text());

@@ -49,7 +49,8 @@ impl<'a> Waiting<'a> {
     }
 
     fn draw(&mut self, text: &str) {
-        let columns = terminal_size::terminal_size_of(std::io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
+        let columns =
+            terminal_size::terminal_size_of(std::io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
         // One column less than there are: a full line wraps, and could not be cleared.
         say(&format!("{CLEAR_LINE}{}", shortened(text, columns.saturating_sub(1).max(20))));
         self.drawn = true;
@@ -68,7 +69,8 @@ fn describe(line: &LineView, pid: u32, waited: Duration) -> String {
     let name = visible(line.name.as_str());
     let name = shortened(&name, NAME_COLUMNS_MAX);
     let place = line.waiters.iter().position(|claim| claim.who.pid == pid);
-    let place = place.map_or_else(|| "in line".to_owned(), |before| format!("{} in line", ordinal(before + 1)));
+    let place =
+        place.map_or_else(|| "in line".to_owned(), |before| format!("{} in line", ordinal(before + 1)));
     let waited = age(waited);
     match line.holders.as_slice() {
         [] => format!("waiting {waited} for {name}: {place}"),
@@ -122,6 +124,9 @@ mod tests {
             waiters: vec![claim(2, "a"), claim(3, "b"), claim(4, "c")],
         };
         let text = describe(&line, 4, Duration::from_secs(3));
-        assert_eq!(text, "waiting 3s for orders/\\u{1b}42: 3rd in line, held by backup (web-1, pid 1) since 12s");
+        assert_eq!(
+            text,
+            "waiting 3s for orders/\\u{1b}42: 3rd in line, held by backup (web-1, pid 1) since 12s"
+        );
     }
 }

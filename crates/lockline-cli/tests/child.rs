@@ -23,7 +23,9 @@ fn streams_are_untouched_and_the_environment_says_what_it_holds() {
 #[test]
 fn tokens_rise_from_run_to_run() {
     let lab = Lab::new();
-    let token = || lab.say(&["run", "x", "--", "sh", "-c", "echo $LOCKLINE_TOKEN"]).out.trim().parse::<u64>().unwrap();
+    let token = || {
+        lab.say(&["run", "x", "--", "sh", "-c", "echo $LOCKLINE_TOKEN"]).out.trim().parse::<u64>().unwrap()
+    };
     let tokens = [token(), token(), token()];
     assert!(tokens[0] < tokens[1] && tokens[1] < tokens[2], "{tokens:?}");
 }
@@ -56,7 +58,8 @@ fn the_command_has_a_process_group_of_its_own() {
 fn signals_are_passed_on_and_the_lock_stays_until_the_command_has_ended() {
     let lab = Lab::new();
     for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM"] {
-        let script = format!("trap 'echo heard; read _; exit 7' {signal}; echo in; while :; do sleep 0.02; done");
+        let script =
+            format!("trap 'echo heard; read _; exit 7' {signal}; echo in; while :; do sleep 0.02; done");
         let mut held = lab.hold(&[], "x", &script);
         kill(signal, held.pid());
         assert_eq!(held.next_line(), "heard", "{signal}");

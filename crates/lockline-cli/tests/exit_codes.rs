@@ -26,7 +26,9 @@ fn a_signal_that_ends_the_command_is_128_and_its_number() {
 #[test]
 fn a_command_that_cannot_be_run_is_126_or_127_and_lets_go() {
     let lab = Lab::new();
-    for (program, code) in [("no-such-program", 127), ("/no/such/program", 127), ("/etc/passwd", 126), ("/", 126), ("", 127)] {
+    for (program, code) in
+        [("no-such-program", 127), ("/no/such/program", 127), ("/etc/passwd", 126), ("/", 126), ("", 127)]
+    {
         let said = lab.say(&["run", "x", "--", program]);
         assert_eq!(said.code, Some(code), "{program}: {said:?}");
         assert_one_line(&said);

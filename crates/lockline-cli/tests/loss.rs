@@ -12,7 +12,8 @@ fn token(lab: &Lab, name: &str) -> String {
 fn an_evicted_holder_is_asked_to_end_and_says_79() {
     let lab = Lab::new();
     for now in [true, false] {
-        let mut held = lab.hold(&[], "x", "trap 'echo bye; exit 3' TERM; echo in; while :; do sleep 0.02; done");
+        let mut held =
+            lab.hold(&[], "x", "trap 'echo bye; exit 3' TERM; echo in; while :; do sleep 0.02; done");
         let token = token(&lab, "x");
         let mut args = vec!["evict", "x", "--token", &token];
         args.extend(now.then_some("--now"));

@@ -8,7 +8,10 @@ const LOCKLINE: &str = env!("CARGO_BIN_EXE_lockline");
 
 fn on_terminal(lab: &Lab, line: &str) -> Command {
     let mut command = Command::new("script");
-    command.args(["-qec", line, "/dev/null"]).env("XDG_STATE_HOME", lab.state.path()).env_remove("LOCKLINE_URL");
+    command
+        .args(["-qec", line, "/dev/null"])
+        .env("XDG_STATE_HOME", lab.state.path())
+        .env_remove("LOCKLINE_URL");
     command.env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -61,7 +64,10 @@ fn nothing_is_shown_when_it_is_no_terminal() {
     held.let_go();
     assert_eq!(common::ended(plain).err, "");
     let verbose = common::ended(verbose).err;
-    assert!(verbose.starts_with("lockline: waiting for x\nlockline: got x after ") && !verbose.contains('\u{1b}'), "{verbose:?}");
+    assert!(
+        verbose.starts_with("lockline: waiting for x\nlockline: got x after ") && !verbose.contains('\u{1b}'),
+        "{verbose:?}"
+    );
 }
 
 #[test]
@@ -132,7 +138,8 @@ fn tables_have_colour_on_a_terminal_only_and_not_with_no_color() {
     let held = lab.hold_simply("x");
     let coloured = said(on_terminal(&lab, &format!("'{LOCKLINE}' ls")).output().unwrap()).out;
     assert!(coloured.contains('\u{1b}'), "{coloured:?}");
-    let plain = said(on_terminal(&lab, &format!("'{LOCKLINE}' ls")).env("NO_COLOR", "1").output().unwrap()).out;
+    let plain =
+        said(on_terminal(&lab, &format!("'{LOCKLINE}' ls")).env("NO_COLOR", "1").output().unwrap()).out;
     assert!(plain.contains("HELD BY") && !plain.contains('\u{1b}'), "{plain:?}");
     held.let_go();
 }

@@ -142,12 +142,18 @@ fn no_secret_is_ever_printed() {
             let said = common::said(lab.command(args).env("LOCKLINE_URL", url).output().unwrap());
             assert!(!format!("{said:?}").contains("c4nary"), "{url} {args:?}: {said:?}");
         }
-        for args in [&["run", "--on", url, "x", "--", "true"][..], &["ls", "--on", url], &["show", "x", "--on", url]] {
+        for args in
+            [&["run", "--on", url, "x", "--", "true"][..], &["ls", "--on", url], &["show", "x", "--on", url]]
+        {
             let said = lab.say(args);
             assert!(!format!("{said:?}").contains("c4nary"), "{args:?}: {said:?}");
         }
     }
-    for args in [&["redis://u:c4nary@h"][..], &["run", "x", "redis://u:c4nary@h", "--", "true"], &["ls", "--onn=redis://u:c4nary@h"]] {
+    for args in [
+        &["redis://u:c4nary@h"][..],
+        &["run", "x", "redis://u:c4nary@h", "--", "true"],
+        &["ls", "--onn=redis://u:c4nary@h"],
+    ] {
         let said = lab.say(args);
         assert_eq!(said.code, Some(64));
         assert!(!format!("{said:?}").contains("c4nary"), "{args:?}: {said:?}");
@@ -159,7 +165,8 @@ fn help_lists_the_codes_and_the_variable() {
     let lab = Lab::new();
     let said = lab.say(&["run", "--help"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    for word in ["64", "69", "75", "77", "78", "79", "126", "127", "128+n", "LOCKLINE_URL", "LOCKLINE_TOKEN"] {
+    for word in ["64", "69", "75", "77", "78", "79", "126", "127", "128+n", "LOCKLINE_URL", "LOCKLINE_TOKEN"]
+    {
         assert!(said.out.contains(word), "{word}");
     }
     let version = lab.say(&["--version"]);

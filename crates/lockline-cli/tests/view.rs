@@ -12,7 +12,10 @@ fn looking_makes_no_file() {
     for on in [&[][..], &["--on", &elsewhere]] {
         assert_eq!(lab.say(&[&["ls"], on].concat()).out, "");
         assert_eq!(lab.say(&[&["ls", "--json"], on].concat()).out, "{\"locks\":[]}\n");
-        assert_eq!(lab.say(&[&["show", "x", "--json"], on].concat()).out, "{\"name\":\"x\",\"holders\":[],\"waiters\":[]}\n");
+        assert_eq!(
+            lab.say(&[&["show", "x", "--json"], on].concat()).out,
+            "{\"name\":\"x\",\"holders\":[],\"waiters\":[]}\n"
+        );
         assert_eq!(lab.say(&[&["show", "x"], on].concat()).out, "x is free\n");
         assert_eq!(lab.say(&[&["evict", "x", "--token", "5"], on].concat()).code, Some(1));
     }
@@ -35,7 +38,8 @@ fn json_has_the_promised_shape() {
     let waiter = lab.wait_in_line(&["run", "--permits", "2/3", "jobs/1", "--", "true"], "jobs/1");
     let other = lab.hold(&["-s"], "other", "echo in; read _; exit 0");
     let all = lab.json(&["ls", "--json"]);
-    let names: Vec<&str> = all["locks"].as_array().unwrap().iter().map(|line| line["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        all["locks"].as_array().unwrap().iter().map(|line| line["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["jobs/1", "other"]);
     let some = lab.json(&["ls", "jobs/", "--json"]);
     assert_eq!(some["locks"].as_array().unwrap().len(), 1);
@@ -51,12 +55,18 @@ fn json_has_the_promised_shape() {
     assert!(holder["remaining_ms"].as_u64().unwrap() <= 5000 && holder["since_ms"].is_u64());
     assert!(!holder["host"].as_str().unwrap().is_empty());
     assert!(waits["token"].is_null() && waits["ticket"].as_u64() > holder["ticket"].as_u64());
-    assert_eq!((&waits["mode"], &waits["permits"], &waits["limit"]), (&"permits".into(), &2.into(), &3.into()));
+    assert_eq!(
+        (&waits["mode"], &waits["permits"], &waits["limit"]),
+        (&"permits".into(), &2.into(), &3.into())
+    );
     assert_eq!(lab.show("other")["holders"][0]["mode"], "shared");
     let table = lab.say(&["ls"]).out;
     assert!(table.contains("boss") && table.contains("jobs/1") && !table.contains('\u{1b}'), "{table}");
     let claims = lab.say(&["show", "jobs/1"]).out;
-    assert!(claims.contains("holds") && claims.contains("waits") && claims.contains("permits 2/3"), "{claims}");
+    assert!(
+        claims.contains("holds") && claims.contains("waits") && claims.contains("permits 2/3"),
+        "{claims}"
+    );
     held.let_go();
     ended(waiter);
     other.let_go();
@@ -67,12 +77,27 @@ fn json_has_the_promised_shape() {
 fn hostile_names_are_data_and_cannot_drive_a_terminal() {
     let lab = Lab::new();
     let emoji = "🔒".repeat(128);
-    let names = ["\u{1b}[2J\u{1b}]0;owned\u{7}", "a\nb\r\tc", "'; DROP TABLE claims; --", "%s%n{}{0}$(id)`id`", "../../etc", &emoji, "*", "%", "_"];
+    let names = [
+        "\u{1b}[2J\u{1b}]0;owned\u{7}",
+        "a\nb\r\tc",
+        "'; DROP TABLE claims; --",
+        "%s%n{}{0}$(id)`id`",
+        "../../etc",
+        &emoji,
+        "*",
+        "%",
+        "_",
+    ];
     for name in names {
         let held = lab.hold(&["--owner", "\u{1b}[31mred\n"], name, "echo in; read _; exit 0");
         assert_eq!(lab.show(name)["name"].as_str(), Some(name));
         assert_eq!(lab.counts(name), (1, 0));
-        for args in [&["ls"][..], &["show", name], &["run", "-n", name, "--", "true"], &["evict", name, "--token", "1"]] {
+        for args in [
+            &["ls"][..],
+            &["show", name],
+            &["run", "-n", name, "--", "true"],
+            &["evict", name, "--token", "1"],
+        ] {
             let said = lab.say(args);
             let text = format!("{}{}", said.out, said.err);
             assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{args:?}: {text:?}");
@@ -130,8 +155,11 @@ fn first_come_first_served_among_processes() {
         assert_eq!(ended(waiter).code, Some(0));
     }
     let log = std::fs::read_to_string(log).unwrap();
-    let (tokens, order): (Vec<u64>, Vec<&str>) =
-        log.lines().map(|line| line.split_once(' ').unwrap()).map(|(t, n)| (t.parse::<u64>().unwrap(), n)).unzip();
+    let (tokens, order): (Vec<u64>, Vec<&str>) = log
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(t, n)| (t.parse::<u64>().unwrap(), n))
+        .unzip();
     assert_eq!(order, ["0", "1", "2", "3", "4", "5"]);
     assert!(tokens.is_sorted(), "{tokens:?}");
 }
@@ -141,7 +169,9 @@ fn a_named_engine_and_its_name_space_are_used() {
     let lab = Lab::new();
     let on = format!("sqlite:{}/n.db?prefix=space/", lab.state.path().display());
     let script = format!("echo $LOCKLINE_NAME; '{}' ls --json", env!("CARGO_BIN_EXE_lockline"));
-    let said = common::said(lab.command(&["run", "x", "--", "sh", "-c", &script]).env("LOCKLINE_URL", &on).output().unwrap());
+    let said = common::said(
+        lab.command(&["run", "x", "--", "sh", "-c", &script]).env("LOCKLINE_URL", &on).output().unwrap(),
+    );
     assert_eq!(said.code, Some(0), "{said:?}");
     let (name, seen) = said.out.split_once('\n').unwrap();
     assert_eq!(name, "x");

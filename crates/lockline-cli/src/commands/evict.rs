@@ -48,7 +48,8 @@ fn what_it_means(line: &LineView, args: &EvictArgs) -> String {
     let Some(holder) = holder else {
         return format!("lockline: evicted ticket {} from the line for {name}\n", args.token);
     };
-    let who = format!("{} ({}, pid {})", visible(&holder.who.owner), visible(&holder.who.host), holder.who.pid);
+    let who =
+        format!("{} ({}, pid {})", visible(&holder.who.owner), visible(&holder.who.host), holder.who.pid);
     if args.now {
         format!(
             "lockline: evicted {who} from {name}; whoever is next is in now\n\

@@ -12,7 +12,8 @@ pub(crate) fn man(args: &ManArgs) -> Result<u8, Failure> {
     let page = match &args.command {
         None => whole,
         Some(word) => {
-            let names: Vec<String> = whole.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+            let names: Vec<String> =
+                whole.get_subcommands().map(|command| command.get_name().to_owned()).collect();
             whole.find_subcommand(word).cloned().ok_or_else(|| {
                 Failure::usage(format!("there is no command '{}'", visible(word)))
                     .hint(format!("there are pages for {}", names.join(", ")))

@@ -105,7 +105,8 @@ async fn carry_out(plan: &Plan, talk: Talk) -> Result<u8, Failure> {
         }
     };
     let token = guard.fence().token().to_string();
-    let environment = [("LOCKLINE_NAME", &*plan.name), ("LOCKLINE_TOKEN", &token), ("LOCKLINE_OWNER", &plan.owner)];
+    let environment =
+        [("LOCKLINE_NAME", &*plan.name), ("LOCKLINE_TOKEN", &token), ("LOCKLINE_OWNER", &plan.owner)];
     let ended = match Child::start(&plan.command, environment) {
         Ok(child) => keep(child, &guard, plan.grace, &mut signals, talk).await,
         Err(failure) => Err(failure),
@@ -169,7 +170,9 @@ async fn ending(signals: &mut Signals) -> Signal {
 fn busy(plan: &Plan) -> Failure {
     let name = visible(&plan.name);
     let message = match plan.wait {
-        Some(wait) if !wait.is_zero() => format!("{name} was not free within {}", humantime::format_duration(wait)),
+        Some(wait) if !wait.is_zero() => {
+            format!("{name} was not free within {}", humantime::format_duration(wait))
+        }
         _ => format!("{name} is busy"),
     };
     Failure::new(plan.not_acquired, message).hint("lockline show NAME tells who holds it")

@@ -128,7 +128,9 @@ mod tests {
     #[test]
     fn only_changes_are_told() {
         let mut seen = Seen::new();
-        let names = |lines: Vec<LineView>| lines.iter().map(|line| line.name.to_string()).collect::<Vec<_>>().join(" ");
+        let names = |lines: Vec<LineView>| {
+            lines.iter().map(|line| line.name.to_string()).collect::<Vec<_>>().join(" ")
+        };
         assert_eq!(names(changes(&mut seen, vec![line("a", &[1]), line("b", &[2])])), "a b");
         assert_eq!(names(changes(&mut seen, vec![line("a", &[1]), line("b", &[2])])), "");
         assert_eq!(names(changes(&mut seen, vec![line("a", &[1, 3]), line("b", &[2])])), "a");

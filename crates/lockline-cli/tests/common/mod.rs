@@ -36,7 +36,11 @@ impl Lab {
     /// `lockline ARGS`, not yet started.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockline"));
-        command.args(args).env("XDG_STATE_HOME", self.state.path()).env_remove("LOCKLINE_URL").env_remove("NO_COLOR");
+        command
+            .args(args)
+            .env("XDG_STATE_HOME", self.state.path())
+            .env_remove("LOCKLINE_URL")
+            .env_remove("NO_COLOR");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -118,7 +118,9 @@ impl Keeping<'_> {
     }
 
     fn change(&mut self) -> Result<Change, Failure> {
-        self.child.change().map_err(|e| Failure::new(code::SYSTEM, format!("the command cannot be waited for: {e}")))
+        self.child
+            .change()
+            .map_err(|e| Failure::new(code::SYSTEM, format!("the command cannot be waited for: {e}")))
     }
 
     fn settle(self, status: ExitStatus) -> u8 {

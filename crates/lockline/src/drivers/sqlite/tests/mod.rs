@@ -69,6 +69,6 @@ pub(super) fn is_in(standing: &Standing) -> bool {
 
 pub(super) async fn open(path: impl AsRef<std::path::Path>) -> (super::Sqlite, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
-    let file = super::Sqlite::open(super::SqliteConfig::new(path), heard.clone()).await.unwrap();
+    let file = super::Sqlite::open(super::SqliteConfig::new(path.as_ref()), heard.clone()).await.unwrap();
     (file, heard)
 }
