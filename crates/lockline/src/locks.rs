@@ -261,6 +261,11 @@ impl Default for Builder {
 }
 
 impl Builder {
+    #[cfg(test)]
+    pub(crate) fn on_clock(clock: Clock) -> Builder {
+        Builder { clock, ..Builder::default() }
+    }
+
     /// How long a place lives without being renewed, unless a lock says otherwise. From 100 ms to 24 h.
     ///
     /// Default: 10 s, renewed at a third of it: see [`Mutex::lease`](crate::Mutex::lease).

@@ -19,3 +19,6 @@ pub(crate) mod keeper;
 pub(crate) mod meters;
 pub(crate) mod spot;
 pub(crate) mod validity;
+
+#[cfg(test)]
+mod tests;

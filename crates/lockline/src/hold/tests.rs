@@ -1,0 +1,172 @@
+//! The keeper and the belief on a clock that stands still until told otherwise: exact, and without waiting.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, advance};
+
+use super::validity::margin;
+use crate::driver::{Driver, DriverInfo, Query, Verb};
+use crate::drivers::memory::{Memory, MemoryDriver};
+use crate::line::{Claim, LineView, Place, Standing, Ticket};
+use crate::locks::{Builder, Locks};
+use crate::name::Name;
+use crate::time::Clock;
+use crate::{LossReason, Result};
+
+const LEASE: Duration = Duration::from_secs(10);
+
+/// A memory engine that counts renewals, and can be made to hang.
+#[derive(Debug)]
+struct Watched {
+    memory: MemoryDriver,
+    calls: Arc<Calls>,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    renewals: AtomicUsize,
+    places: AtomicUsize,
+    hangs: AtomicBool,
+}
+
+impl Driver for Watched {
+    fn info(&self) -> &DriverInfo {
+        self.memory.info()
+    }
+
+    fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {
+        self.memory.join(claim, wait)
+    }
+
+    fn renew<'a>(&'a self, places: &'a [Place]) -> Verb<'a, Vec<Standing>> {
+        if self.calls.hangs.load(Ordering::Acquire) {
+            return Box::pin(pending());
+        }
+        self.calls.renewals.fetch_add(1, Ordering::AcqRel);
+        self.calls.places.fetch_add(places.len(), Ordering::AcqRel);
+        self.memory.renew(places)
+    }
+
+    fn leave<'a>(&'a self, place: &'a Place) -> Verb<'a, ()> {
+        self.memory.leave(place)
+    }
+
+    fn view<'a>(&'a self, query: &'a Query) -> Verb<'a, Vec<LineView>> {
+        self.memory.view(query)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, ticket: Ticket, at_once: bool) -> Verb<'a, bool> {
+        self.memory.evict(name, ticket, at_once)
+    }
+}
+
+async fn watched() -> (Locks, Arc<Calls>) {
+    let clock = Clock::Tokio(Instant::now());
+    let calls = Arc::new(Calls::default());
+    let counted = calls.clone();
+    let builder = Builder::on_clock(clock).lease(LEASE);
+    let open = async move |bells| -> Result<Arc<dyn Driver>> {
+        let memory = MemoryDriver::new(Memory::on(clock), bells);
+        Ok(Arc::new(Watched { memory, calls: counted }) as Arc<dyn Driver>)
+    };
+    (builder.driver(open).await.unwrap(), calls)
+}
+
+/// Lets time pass in small steps, so that everything that is due in between happens in between.
+async fn pass(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_locks_are_renewed_in_batches() {
+    let (locks, calls) = watched().await;
+    let mut held = Vec::new();
+    for n in 0..10_000 {
+        held.push(locks.mutex(format!("lock/{n}")).lock().await.unwrap());
+        if n % 100 == 0 {
+            // They are taken over a second and not in one instant.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    pass(LEASE * 6).await;
+    assert!(held.iter().all(|guard| guard.is_valid()));
+    let (calls, places) = (calls.renewals.load(Ordering::Acquire), calls.places.load(Ordering::Acquire));
+    assert!(places >= 10_000 * 12, "each lock about every third of its lease: {places}");
+    assert!(places / calls >= 100, "{calls} calls for {places} places");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_whose_engine_hangs_is_told_by_its_own_clock() {
+    let (locks, calls) = watched().await;
+    let began = Instant::now();
+    let guard = locks.mutex("m").lock().await.unwrap();
+    calls.hangs.store(true, Ordering::Release);
+    let lost = guard.lost().await;
+    assert_eq!(lost.reason, LossReason::Unreachable);
+    let told = began.elapsed();
+    let valid = LEASE - margin(LEASE);
+    assert!(told >= valid && told <= valid + Duration::from_millis(2), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_look_after_a_pause_tells() {
+    let (locks, _) = watched().await;
+    let guard = locks.mutex("m").lock().await.unwrap();
+    // Nothing else runs while the clock jumps: a stopped process, a frozen machine.
+    advance(LEASE * 3).await;
+    assert!(!guard.is_valid());
+    assert_eq!(guard.loss().map(|lost| lost.reason), Some(LossReason::Expired));
+    pass(LEASE).await;
+    assert!(!guard.is_valid(), "a lost guard never comes back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_capped_hold_ends_at_its_cap_and_the_next_one_follows() {
+    let (locks, _) = watched().await;
+    let cap = LEASE * 4;
+    let guard = locks.mutex("m").max_hold(cap).lock().await.unwrap();
+    let began = Instant::now();
+    let next = tokio::spawn({
+        let next = locks.mutex("m");
+        async move { next.lock().await }
+    });
+    assert_eq!(guard.lost().await.reason, LossReason::MaxHold);
+    assert!(began.elapsed() >= cap && began.elapsed() <= cap + Duration::from_millis(2));
+    assert!(next.await.unwrap().is_ok());
+    assert!(began.elapsed() < cap + Duration::from_secs(1), "it left, and did not wait for its lease to end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_is_not_renewed() {
+    let (locks, calls) = watched().await;
+    let guard = locks.mutex("m").lease(LEASE * 2).fixed().lock().await.unwrap();
+    let began = Instant::now();
+    assert_eq!(calls.renewals.load(Ordering::Acquire), 1, "the final renewal");
+    assert_eq!(guard.lost().await.reason, LossReason::Expired);
+    assert!(began.elapsed() <= LEASE * 2);
+    assert_eq!(calls.renewals.load(Ordering::Acquire), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_slept_through_its_lease_stands_in_line_again() {
+    let (locks, _) = watched().await;
+    let holder = locks.mutex("m").lease(LEASE * 100).fixed().lock().await.unwrap();
+    let waiter = tokio::spawn({
+        let waiter = locks.mutex("m");
+        async move { waiter.lock().await }
+    });
+    pass(LEASE).await;
+    let before = locks.show("m").await.unwrap().waiters[0].ticket;
+    advance(LEASE * 3).await;
+    pass(LEASE).await;
+    let after = locks.show("m").await.unwrap().waiters[0].ticket;
+    assert!(after > before, "a new place, with a new ticket");
+    holder.release().await.unwrap();
+    assert!(waiter.await.unwrap().unwrap().fence().token() >= after.get());
+}
