@@ -48,9 +48,8 @@ impl Sqlite {
     /// for a missing directory or a path that is none of a file; [`Full`](ErrorKind::Full) if a new file has no room.
     /// A file that is refused is not changed.
     pub fn open(config: SqliteConfig, bells: Bells) -> impl Future<Output = Result<Sqlite>> + Send {
-        let runtime = Handle::try_current();
         async move {
-            let runtime = runtime.map_err(|_| {
+            let runtime = Handle::try_current().map_err(|_| {
                 Error::new(ErrorKind::Invalid, "open", "there is no Tokio runtime here")
                     .hint("call it inside a runtime, or use the blocking API")
             })?;
