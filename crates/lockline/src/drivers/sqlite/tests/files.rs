@@ -218,7 +218,9 @@ async fn a_leave_in_the_same_transaction_is_the_last_word() {
     let (joined, left) = (file.join(&mine, true), file.leave(&goes));
     blocker.execute_batch("COMMIT").unwrap();
     let (stuck, joined, left) = tokio::join!(stuck, joined, left);
-    (stuck.unwrap(), joined.unwrap(), left.unwrap());
+    stuck.unwrap();
+    joined.unwrap();
+    left.unwrap();
     let lines = file.view(&Query::Prefix(String::new())).await.unwrap();
     assert_eq!((lines.len(), lines[0].holders.len(), lines[0].waiters.len()), (1, 1, 0), "{lines:?}");
 }
