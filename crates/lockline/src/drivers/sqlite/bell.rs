@@ -37,6 +37,8 @@ pub(super) struct Belfry {
     /// Made on first use: a process that never waits and never rings has no socket.
     out: Option<UnixDatagram>,
     listener: Option<AbortHandle>,
+    /// It could not be hung up before: claims wait that nobody can ring for.
+    has_failed: bool,
     pending: Vec<Pending>,
 }
 
@@ -49,7 +51,7 @@ struct Pending {
 
 impl Belfry {
     pub(super) fn new(file: (u64, u64), me: Process, board: Bells, runtime: Handle) -> Belfry {
-        Belfry { file, me, board, runtime, out: None, listener: None, pending: Vec::new() }
+        Belfry { file, me, board, runtime, out: None, listener: None, has_failed: false, pending: Vec::new() }
     }
 
     pub(super) fn is_listening(&self) -> bool {
@@ -59,6 +61,14 @@ impl Belfry {
     /// Hangs up this process's bell. A claim that was told to wait before must be looked at again afterwards: a bell
     /// that was rung in between found nobody.
     pub(super) fn listen(&mut self) -> io::Result<()> {
+        self.hang_up().inspect_err(|_| self.has_failed = true)?;
+        if std::mem::take(&mut self.has_failed) {
+            self.board.look_at_all();
+        }
+        Ok(())
+    }
+
+    fn hang_up(&mut self) -> io::Result<()> {
         let socket = UnixDatagram::bind_addr(&self.address(self.me.nonce)?)?;
         socket.set_nonblocking(true)?;
         let board = self.board.clone();

@@ -105,12 +105,13 @@ fn prepare(config: &SqliteConfig, path: &Path) -> Result<(u64, u64), Error> {
     // Nobody in this process may connect to the file between its creation and the close of that descriptor.
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = path.parent().unwrap_or(Path::new("/"));
+    let there = directory.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/"));
+    refuse_file_system(config, there)?;
     if config.create_dir {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(|e| cannot("make the directory", directory, &e))?;
     }
     let found = look(path)?;
-    refuse_file_system(config, directory)?;
     let writable = Access::READ_OK | Access::WRITE_OK;
     // The -wal and -shm files are made beside it.
     access(directory, writable | Access::EXEC_OK)

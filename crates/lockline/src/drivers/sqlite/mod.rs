@@ -18,7 +18,6 @@ mod worker;
 mod tests;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, mpsc};
 
 use tokio::runtime::Handle;
@@ -48,15 +47,12 @@ impl Sqlite {
     /// of a newer Lockline; [`Denied`](ErrorKind::Denied) without the right to write; [`Invalid`](ErrorKind::Invalid)
     /// for a missing directory or a path that is none of a file; [`Full`](ErrorKind::Full) if a new file has no room.
     /// A file that is refused is not changed.
-    pub fn open(config: SqliteConfig, bells: Bells) -> impl Future<Output = Result<Sqlite>> + Send {
-        let runtime = Handle::try_current();
-        async move {
-            let runtime = runtime.map_err(|_| {
-                Error::new(ErrorKind::Invalid, "open", "there is no Tokio runtime here")
-                    .hint("call it inside a runtime, or use the blocking API")
-            })?;
-            open(config, bells, runtime).await
-        }
+    pub async fn open(config: SqliteConfig, bells: Bells) -> Result<Sqlite> {
+        let runtime = Handle::try_current().map_err(|_| {
+            Error::new(ErrorKind::Invalid, "open", "there is no Tokio runtime here")
+                .hint("call it inside a runtime, or use the blocking API")
+        })?;
+        open(config, bells, runtime).await
     }
 
     /// Sends work when the verb is *called*, not when its future is first polled: a `leave` called later stands

@@ -55,6 +55,14 @@ impl Work {
         })
     }
 
+    /// The claim that leaves by it.
+    pub(super) fn left(&self) -> Option<(Name, ClaimId)> {
+        match self {
+            Work::Leave(name, id) => Some((name.clone(), *id)),
+            _ => None,
+        }
+    }
+
     pub(super) fn verb(&self) -> &'static str {
         match self {
             Work::Join(..) => "join",

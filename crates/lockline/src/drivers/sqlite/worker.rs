@@ -3,6 +3,7 @@
 //! It takes all requests that wait, runs them in one transaction, and after the commit rings and answers. The queue is
 //! first in, first out, so a `leave` cannot overtake its `join`.
 
+use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 
@@ -18,7 +19,7 @@ use super::verbs::{Ledger, Ring};
 use super::{room, view};
 use crate::driver::Query;
 use crate::error::{Error, ErrorKind};
-use crate::line::{LineView, Now, Place, Standing};
+use crate::line::{ClaimId, LineView, Now, Place, Standing};
 use crate::name::Name;
 
 /// The most requests in one transaction: it must stay short, because everyone on the file waits for it.
@@ -145,10 +146,14 @@ impl Worker {
         let (works, replies): (Vec<Work>, Vec<Reply>) = jobs.into_iter().unzip();
         let mut again = Vec::new();
         let mut waiting = Vec::new();
+        let left: HashSet<(Name, ClaimId)> = works.iter().filter_map(Work::left).collect();
         let outcomes = self.attempt(&works);
         for ((work, outcome), reply) in works.into_iter().zip(outcomes).zip(replies) {
             match (&work, &outcome) {
-                (Work::Join(..), Ok(Done::Joined(Ok(Standing::Waiting { .. } | Standing::Out)))) => {
+                // A join whose leave has just been done must not be done again.
+                (Work::Join(claim, _), Ok(Done::Joined(Ok(Standing::Waiting { .. } | Standing::Out))))
+                    if !left.contains(&(claim.name.clone(), claim.id)) && !reply.is_closed() =>
+                {
                     again.push((work, outcome, reply));
                     continue;
                 }

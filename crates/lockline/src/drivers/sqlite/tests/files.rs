@@ -198,3 +198,29 @@ async fn a_file_that_stays_locked_is_unavailable_and_nothing_is_done() {
     blocker.execute_batch("COMMIT").unwrap();
     assert!(is_in(&file.join(&mine[0], true).await.unwrap()));
 }
+
+#[tokio::test]
+async fn a_leave_in_the_same_transaction_is_the_last_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("locks.db");
+    let (holder, _) = open(&path).await;
+    let first = claim("x", Mode::Exclusive, LEASE);
+    holder.join(&first, true).await.unwrap();
+    // A process that never waited: its first waiting claim hangs up the bell and is looked at twice.
+    let (file, _) = open(&path).await;
+    let blocker = rusqlite::Connection::open(&path).unwrap();
+    blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let nothing = place(&claim("y", Mode::Exclusive, LEASE), None);
+    let stuck = file.leave(&nothing);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let mine = claim("x", Mode::Exclusive, LEASE);
+    let goes = place(&mine, None);
+    let (joined, left) = (file.join(&mine, true), file.leave(&goes));
+    blocker.execute_batch("COMMIT").unwrap();
+    let (stuck, joined, left) = tokio::join!(stuck, joined, left);
+    stuck.unwrap();
+    joined.unwrap();
+    left.unwrap();
+    let lines = file.view(&Query::Prefix(String::new())).await.unwrap();
+    assert_eq!((lines.len(), lines[0].holders.len(), lines[0].waiters.len()), (1, 1, 0), "{lines:?}");
+}
