@@ -8,68 +8,25 @@ mod progress;
 mod properties;
 mod scenarios;
 mod tests;
+mod world;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use stateright::{Model, Property};
 
-use self::client::{Client, client_of};
-use self::engine::{Engine, Served};
-use self::network::{Body, Message, Network};
+use self::client::Client;
+use self::engine::Engine;
+use self::network::Network;
 use self::properties::Broken;
-use self::scenarios::{DRIFT, Scenario, TICK};
+use self::scenarios::Scenario;
+use self::world::{Action, Spent, World};
 use crate::hold::validity::Phase;
-use crate::line::{Mode, Ticket};
+use crate::line::Ticket;
 use crate::mutant::{self, Mutant};
-use crate::time::Time;
 
 /// Where the clocks begin: far enough from zero for a step back.
 const EPOCH_US: u64 = 10_000_000;
-
-/// Everything at one moment.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct World {
-    tick: u16,
-    engine: Engine,
-    clients: Vec<Client>,
-    network: Network,
-    spent: Spent,
-    /// The newest token an exclusive guard was believed with: what a fenced resource has seen.
-    mark: Ticket,
-    broken: Broken,
-}
-
-/// How much of each budget of the scenario is used up.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-struct Spent {
-    duplicates: u8,
-    evictions: u8,
-    restarts: u8,
-    steps_back: u8,
-    slow_ticks: u8,
-    attempts: u8,
-    retries: u8,
-    looks: u8,
-    leaves: u8,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
-    Start(usize),
-    Retry(usize),
-    Look(usize),
-    Leave(usize),
-    Deliver(usize),
-    /// Delivers a message that will arrive once more.
-    DeliverTwice(usize),
-    Tick {
-        slow: Option<usize>,
-    },
-    Evict(Ticket),
-    Restart,
-    StepBack,
-}
 
 /// A scenario to check, perhaps with a bug in it.
 struct Lockline {
@@ -83,178 +40,6 @@ struct Lockline {
 impl Lockline {
     fn new(scenario: Scenario, mutant: Option<Mutant>) -> Lockline {
         Lockline { scenario, mutant, found: Mutex::default() }
-    }
-}
-
-impl World {
-    fn client_now(&self, client: usize) -> Time {
-        (Time::from_micros(EPOCH_US) + TICK * u32::from(self.tick)).minus(self.clients[client].behind)
-    }
-
-    fn phase(&self, client: usize) -> Option<Phase> {
-        Some(self.clients[client].attempt.as_ref()?.phase(self.client_now(client)))
-    }
-
-    /// The token of the guard that a client may act on now.
-    fn guard(&self, client: usize) -> Option<Ticket> {
-        self.clients[client].attempt.as_ref()?.guard(self.client_now(client))
-    }
-
-    /// Nobody claims any more, and nobody will: no guard can come of what is still under way.
-    fn is_over(&self, scenario: &Scenario) -> bool {
-        self.spent.attempts == scenario.attempts && self.clients.iter().all(|client| client.attempt.is_none())
-    }
-
-    /// Of clients that want the same, the first to start may as well be called the first.
-    fn would_only_swap_names(&self, scenario: &Scenario, client: usize) -> bool {
-        let is_first = |other: usize| scenario.clients[other] == scenario.clients[client];
-        client > 0 && is_first(client - 1) && self.clients[client - 1].started == 0
-    }
-
-    /// Drops messages that can no longer change anything. To the rest of the world they are lost, which any message
-    /// may be.
-    fn drop_spent_messages(&mut self, scenario: &Scenario) {
-        let mut network = std::mem::take(&mut self.network);
-        network.retain(|message, joins| match message.body {
-            Body::Leave => joins || self.engine.line.seen().any(|seen| seen.id == message.id),
-            Body::Answer { .. } | Body::Bell { .. } => {
-                let client = client_of(message.id);
-                let knows = |state: &Client| state.attempt.as_ref().is_some_and(|a| a.id == message.id);
-                !knows(&self.clients[client]) || {
-                    let mut heard = self.clients[client].clone();
-                    heard.hear(&scenario.clients[client], self.client_now(client), *message);
-                    heard != self.clients[client]
-                }
-            }
-            Body::Join { .. } | Body::Renew { .. } => true,
-        });
-        self.network = network;
-    }
-
-    /// Drops notes of places that nobody believes in any more.
-    fn drop_spent_memories(&mut self) {
-        let clients = &self.clients;
-        let believed = |id| clients.iter().flat_map(|client| &client.attempt).any(|attempt| attempt.id == id);
-        self.engine.forgotten.retain(|(id, _)| believed(*id));
-    }
-
-    /// Lets a message arrive, and sends what comes of it.
-    fn deliver(&mut self, scenario: &Scenario, message: Message) {
-        match message.body {
-            Body::Join { .. } | Body::Renew { .. } | Body::Leave => {
-                let served = self.engine.serve(scenario, self.tick, message);
-                self.accept(served);
-            }
-            Body::Answer { .. } | Body::Bell { .. } => {
-                let client = client_of(message.id);
-                let now = self.client_now(client);
-                let reply = self.clients[client].hear(&scenario.clients[client], now, message);
-                reply.into_iter().for_each(|reply| self.network.send(reply));
-            }
-        }
-    }
-
-    /// Takes over what the engine sends, but for answers that would say nothing to anyone.
-    fn accept(&mut self, served: Served) {
-        self.broken.merge(&served.broken);
-        for message in served.sends {
-            let known =
-                self.clients[client_of(message.id)].attempt.as_ref().is_some_and(|a| a.id == message.id);
-            if known || !message.is_silence_for_strangers() {
-                self.network.send(message);
-            }
-        }
-    }
-
-    fn leave(&mut self, scenario: &Scenario, client: usize) {
-        let now = self.client_now(client);
-        if let Some(attempt) = &self.clients[client].attempt {
-            self.network.forget(attempt.id);
-        }
-        let message = self.clients[client].leave(&scenario.clients[client], now);
-        message.into_iter().for_each(|message| self.network.send(message));
-    }
-
-    /// Does one thing. `None`: it cannot happen here.
-    fn act(&mut self, scenario: &Scenario, action: Action) -> Option<()> {
-        match action {
-            Action::Start(client) => {
-                let now = self.client_now(client);
-                self.spent.attempts += 1;
-                let join = self.clients[client].start(client, now);
-                self.network.send(join);
-            }
-            Action::Retry(client) => {
-                let now = self.client_now(client);
-                let join = self.clients[client].retry(now)?;
-                self.spent.retries += 1;
-                self.network.send(join);
-            }
-            Action::Look(client) => {
-                let now = self.client_now(client);
-                let renew = self.clients[client].look(&scenario.clients[client], now)?;
-                self.spent.looks += 1;
-                self.network.send(renew);
-            }
-            Action::Leave(client) => {
-                let of_free_will = !matches!(self.phase(client), Some(Phase::Lost(_)));
-                self.spent.leaves += u8::from(of_free_will);
-                self.leave(scenario, client);
-            }
-            Action::Deliver(index) => {
-                let message = self.network.take(index);
-                self.deliver(scenario, message);
-            }
-            Action::DeliverTwice(index) => {
-                self.spent.duplicates += 1;
-                let message = self.network.take(index);
-                self.network.send(Message { copy: true, ..message });
-                self.deliver(scenario, message);
-            }
-            Action::Tick { slow } => {
-                self.tick += 1;
-                for attempt in self.clients.iter_mut().filter_map(|client| client.attempt.as_mut()) {
-                    attempt.just_asked = false;
-                }
-                if let Some(client) = slow {
-                    self.spent.slow_ticks += 1;
-                    self.clients[client].behind += DRIFT;
-                }
-            }
-            Action::Evict(ticket) => {
-                self.spent.evictions += 1;
-                let served = self.engine.evict(self.tick, ticket);
-                self.accept(served);
-            }
-            Action::Restart => {
-                self.spent.restarts += 1;
-                self.engine.restart(scenario, self.tick);
-            }
-            Action::StepBack => {
-                self.spent.steps_back += 1;
-                self.engine.stepped_back += TICK * scenario.step_ticks;
-            }
-        }
-        Some(())
-    }
-
-    /// Notes what the step did to guards that the state itself does not show: a lost one that came back, a token
-    /// older than one a fenced resource may have seen.
-    fn compare_guards(&mut self, scenario: &Scenario, before: &World) {
-        for client in 0..self.clients.len() {
-            let (Some(old), Some(new)) = (&before.clients[client].attempt, &self.clients[client].attempt)
-            else {
-                continue;
-            };
-            let was_lost = matches!(before.phase(client), Some(Phase::Lost(_)));
-            let is_lost = matches!(self.phase(client), Some(Phase::Lost(_)));
-            self.broken.came_back |= old.id == new.id && was_lost && !is_lost;
-            let (Some(token), None) = (self.guard(client), before.guard(client)) else { continue };
-            self.broken.tokens |= token <= self.mark;
-            if scenario.clients[client].mode == Mode::Exclusive {
-                self.mark = token;
-            }
-        }
     }
 }
 
@@ -313,6 +98,9 @@ impl Model for Lockline {
             if world.spent.slow_ticks < scenario.slow_ticks {
                 actions.extend((0..world.clients.len()).map(|slow| Action::Tick { slow: Some(slow) }));
             }
+        }
+        if world.spent.sweeps < scenario.sweeps {
+            actions.push(Action::Sweep);
         }
         if world.spent.evictions < scenario.evictions {
             actions.extend(world.engine.line.seen().map(|seen| Action::Evict(seen.ticket)));

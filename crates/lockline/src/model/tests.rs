@@ -26,8 +26,10 @@ fn no_scenario_breaks_a_rule() {
     }
 }
 
-/// Each bug, the smallest setting that finds it, and what it breaks.
-fn mutants() -> Vec<(Mutant, fn() -> Scenario, &'static str)> {
+/// A bug, the smallest setting that finds it, and what it breaks.
+type Seeded = (Mutant, fn() -> Scenario, &'static str);
+
+fn mutants() -> Vec<Seeded> {
     vec![
         (Mutant::BelieveById, scenarios::asked_again, EXCLUSION),
         (Mutant::StaleBellById, scenarios::asked_again_late, EXCLUSION),
