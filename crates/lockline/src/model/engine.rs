@@ -94,6 +94,14 @@ impl Engine {
         Served { sends, broken: self.audit(now.at, &before) }
     }
 
+    /// The verb of a stranger: whatever lapsed goes, and who gets in by that is rung.
+    pub(super) fn sweep(&mut self, tick: u16) -> Served {
+        let now = self.now(tick);
+        let before: Vec<Seen> = self.line.seen().filter(|seen| seen.deadline > now.at).collect();
+        let sends = self.line.tick(now).bells.iter().map(ring).collect();
+        Served { sends, broken: self.audit(now.at, &before) }
+    }
+
     /// Forgets everything. Nobody becomes in until the longest lease it may have granted must have run out.
     pub(super) fn restart(&mut self, scenario: &Scenario, tick: u16) {
         let now = self.now(tick).at;

@@ -45,7 +45,8 @@ pub(super) struct Scenario {
     pub(super) attempts: u8,
     pub(super) retries: u8,
     pub(super) looks: u8,
-    /// In all: messages that arrive twice, places evicted, restarts, steps of the engine's clock, slow ticks.
+    /// In all: verbs of a stranger, which only sweep the line; messages that arrive twice, places evicted, restarts, steps of the engine's clock, slow ticks.
+    pub(super) sweeps: u8,
     pub(super) duplicates: u8,
     pub(super) evictions: u8,
     pub(super) restarts: u8,
@@ -69,6 +70,7 @@ impl Scenario {
             attempts: clients.len() as u8,
             retries: 0,
             looks: 0,
+            sweeps: 0,
             duplicates: 0,
             evictions: 0,
             restarts: 0,
@@ -105,6 +107,10 @@ pub(super) fn renewals() -> Scenario {
     Scenario { looks: 2, ticks: 5, ..Scenario::new("two writers, renewals", &[X, X]) }
 }
 
+pub(super) fn swept() -> Scenario {
+    Scenario { looks: 1, sweeps: 2, ..Scenario::new("two writers, a line that others sweep", &[X, X]) }
+}
+
 pub(super) fn twice() -> Scenario {
     Scenario { duplicates: 1, ..Scenario::new("two writers, a message arrives twice", &[X, X]) }
 }
@@ -139,6 +145,12 @@ pub(super) fn restart() -> Scenario {
 
 pub(super) fn restart_twice() -> Scenario {
     Scenario { restarts: 2, leaves: 0, ..Scenario::new("two writers, an engine that forgets twice", &[X, X]) }
+}
+
+/// A late copy of a join stands before the guard's end, for a client that still believes in the place forgotten.
+pub(super) fn restart_and_twice() -> Scenario {
+    let name = "two writers, a forgetful engine, a message arrives twice";
+    Scenario { restarts: 1, duplicates: 1, looks: 1, ticks: 3, leaves: 0, ..Scenario::new(name, &[X, X]) }
 }
 
 /// The guard must outlast the longest lease of the name space, not the one at hand.
@@ -223,6 +235,7 @@ pub(super) fn every() -> Vec<Scenario> {
     vec![
         asked_again(),
         renewals(),
+        swept(),
         twice(),
         anew(),
         asked_again_late(),
@@ -230,6 +243,7 @@ pub(super) fn every() -> Vec<Scenario> {
         slow_clock(),
         restart(),
         restart_twice(),
+        restart_and_twice(),
         restart_leases_differ(),
         step_back(),
         long_step_back(),

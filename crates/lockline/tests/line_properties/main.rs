@@ -114,6 +114,9 @@ fn claim(wants: &Wants) -> Claim {
     }
 }
 
+/// What a verb did: the line's bells, the joiner who is told by its answer, and who was shown out.
+type Done = (Vec<Bell>, Option<Number>, Vec<Rung>);
+
 /// The line, the reference, and the clock that both are told.
 struct Pair {
     line: Line,
@@ -159,13 +162,13 @@ impl Pair {
         self.compare(&in_before, last_before)
     }
 
-    /// Does the verb; answers with the line's bells, the joiner who is told by its answer, and who was shown out.
+    /// Does the verb on both, and compares the answers.
     fn verb(
         &mut self,
         table: &[Wants],
         verb: &Verb,
         in_before: &BTreeSet<u64>,
-    ) -> Result<(Vec<Bell>, Option<Number>, Vec<Rung>), TestCaseError> {
+    ) -> Result<Done, TestCaseError> {
         let now = self.now();
         match *verb {
             Verb::Join { claim, wait } => {
