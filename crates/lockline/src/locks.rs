@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query};
 use crate::drivers::memory::{Memory, MemoryDriver};
+#[cfg(feature = "redis")]
+use crate::drivers::redis::{Redis, RedisConfig};
 #[cfg(feature = "sqlite")]
 use crate::drivers::sqlite::{Sqlite, SqliteConfig};
 use crate::error::{Error, ErrorKind, Result};
@@ -331,6 +333,10 @@ impl Builder {
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => self.sqlite(SqliteConfig::from_url(url)?).await,
+            #[cfg(feature = "redis")]
+            "redis" | "redis+unix" | "rediss" | "redis-sentinel" | "redis-cluster" => {
+                self.redis(RedisConfig::from_url(url)?).await
+            }
             _ => Err(url.unknown_scheme()),
         }
     }
@@ -358,6 +364,19 @@ impl Builder {
     #[cfg(feature = "sqlite")]
     pub async fn sqlite(self, config: SqliteConfig) -> Result<Locks> {
         self.driver(async move |bells| Ok(Arc::new(Sqlite::open(config, bells).await?) as Arc<dyn Driver>))
+            .await
+    }
+
+    /// Locks among everything that can reach a Redis server.
+    ///
+    /// # Errors
+    /// A bad option; a server that cannot be reached, or must not be trusted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind but scripts in the server's cache.
+    #[cfg(feature = "redis")]
+    pub async fn redis(self, config: RedisConfig) -> Result<Locks> {
+        self.driver(async move |bells| Ok(Arc::new(Redis::connect(config, bells).await?) as Arc<dyn Driver>))
             .await
     }
 

@@ -24,6 +24,7 @@ const SCHEMES: &[&str] = &[
     "memory",
     "sqlite",
     "redis",
+    "redis+unix",
     "rediss",
     "redis-sentinel",
     "redis-cluster",
@@ -139,8 +140,13 @@ impl EngineUrl {
 }
 
 fn known_schemes() -> String {
-    let mut built = vec!["memory:", "sqlite:/path/to/file"];
-    built.truncate(if cfg!(feature = "sqlite") { 2 } else { 1 });
+    let mut built = vec!["memory:"];
+    if cfg!(feature = "sqlite") {
+        built.push("sqlite:/path/to/file");
+    }
+    if cfg!(feature = "redis") {
+        built.push("redis://host:6379");
+    }
     format!("this build knows {}", built.join(" and "))
 }
 

@@ -1,0 +1,109 @@
+//! What the server's errors mean for a lock.
+
+use std::sync::Arc;
+
+use redis::{ErrorKind as RedisKind, RedisError};
+
+use crate::error::{Error, ErrorKind};
+
+/// As the caller sees it. `sent` tells that the command may have reached the server.
+pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &RedisError, sent: bool) -> Error {
+    let detail = error.detail().unwrap_or_default();
+    let code = code_of(error, detail);
+    let (kind, message, hint) = match code {
+        "NOAUTH" | "WRONGPASS" => (
+            ErrorKind::Denied,
+            "the server refused the login",
+            "check the user and the password of the address",
+        ),
+        "NOPERM" => (
+            ErrorKind::Denied,
+            "the server's access list forbids a command that locks need",
+            "the guide of the redis driver has the shortest access list that works",
+        ),
+        "DENIED" => (
+            ErrorKind::Denied,
+            "the server is in protected mode and takes nobody from another host",
+            "give it a password or an access list, and bind it to an address that is meant to be reached",
+        ),
+        "OOM" => (
+            ErrorKind::Full,
+            "the server is out of memory",
+            "raise maxmemory; holders can still renew and release, new claims have to wait",
+        ),
+        "READONLY" => (
+            ErrorKind::Unavailable,
+            "the server is a read-only replica",
+            "name the primary; after a failover the old one may still answer",
+        ),
+        "LOADING" | "MASTERDOWN" | "BUSY" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" => (
+            ErrorKind::Unavailable,
+            "the server does not take commands now",
+            "see the cause; it may be loading its data, or be unable to save it",
+        ),
+        "MOVED" | "ASK" | "CROSSSLOT" => (
+            ErrorKind::Unsupported,
+            "the server is a node of a cluster",
+            "this version knows one server",
+        ),
+        "WRONGTYPE" => (
+            ErrorKind::Unsafe,
+            "a key of the lock's name space belongs to something else",
+            "give locks a space= of their own",
+        ),
+        "NOPROTO" | "unknown" => {
+            (ErrorKind::Unsupported, "the server does not know a command that locks need", "use Redis 6.2 or later")
+        }
+        _ if error.is_connection_refusal() => (
+            ErrorKind::Unavailable,
+            "the server cannot be reached",
+            "check that it runs and listens at this address",
+        ),
+        _ if error.is_io_error() && !sent => {
+            (ErrorKind::Unavailable, "the server cannot be reached", "check the address and the network")
+        }
+        _ if error.kind() == RedisKind::AuthenticationFailed => (
+            ErrorKind::Denied,
+            "the server refused the login",
+            "check the user and the password of the address",
+        ),
+        _ if sent => {
+            (ErrorKind::Unknown, "the answer got lost", "ask again; what was done ends with the lease")
+        }
+        _ => (ErrorKind::Unavailable, "the server failed", "see the cause"),
+    };
+    Error::new(kind, operation, message).hint(hint).caused_by(cause(error)).at(address)
+}
+
+/// The word an error begins with. What a script runs into is told differently by different versions.
+fn code_of<'a>(error: &'a RedisError, detail: &'a str) -> &'a str {
+    let code = error.code().unwrap_or_default();
+    if code != "ERR" {
+        return code;
+    }
+    let says = |text: &str| detail.contains(text);
+    if says("-OOM ") || says("OOM command not allowed") {
+        "OOM"
+    } else if says("can't run this command") || says("NOPERM") || says("can't access at least one of the keys") {
+        "NOPERM"
+    } else if says("unknown command") {
+        "unknown"
+    } else {
+        code
+    }
+}
+
+/// The server's own words. They name commands and scripts, never a password.
+fn cause(error: &RedisError) -> String {
+    error.to_string()
+}
+
+/// The server does not have the script, because it was restarted, or told to forget scripts.
+pub(super) fn is_unknown_script(error: &RedisError) -> bool {
+    error.code() == Some("NOSCRIPT")
+}
+
+/// An answer that none of our scripts gives.
+pub(super) fn nonsense(operation: &'static str, address: &Arc<str>) -> Error {
+    Error::new(ErrorKind::Unknown, operation, "the server's answer makes no sense").at(address)
+}

@@ -1,0 +1,100 @@
+-- Stands a claim in line, or finds it there and extends it.
+-- KEYS: the line. ARGV: id, lease, whether it may wait, name, mode, count, limit, identity, the rest of the claim.
+-- Answers as `standing`, and {4} if its identity stands in the line in another mode: it would wait for itself.
+local id, lease, may_wait, name = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4]
+local identity = ARGV[8]
+local now = clock()
+local line = read(KEYS[1], name, now, id)
+catch_up(line)
+
+if line.raw then
+  -- A second try after a lost reply, sent late: its client counts the new lease from that second sending.
+  local h = parse(line.raw)
+  if not h.closed then
+    extend(line, id, h, lease)
+  end
+  settle(line, id)
+  local answer = standing(line, id, h)
+  close(line)
+  return answer
+end
+
+settle(line, nil)
+local h = {
+  lease = lease, since = int(now), tail = ARGV[9], shared = identity ~= '',
+  mode = ARGV[5], count = tonumber(ARGV[6]), limit = tonumber(ARGV[7]),
+}
+
+local ticket = h.shared and call('HGET', line.key, 'i:' .. identity)
+if ticket then
+  local place = 'p:' .. ticket
+  local ids = call('HGET', line.key, place)
+  local first = hold(line, string.match(ids, '^%x+'))
+  h.ticket = first.ticket
+  local refusal
+  if first.mode ~= h.mode or first.count ~= h.count or first.limit ~= h.limit then
+    refusal = { 4 }
+  elseif not may_wait and h.ticket > line.through then
+    refusal = { 3 }
+  end
+  if refusal then
+    close(line)
+    return refusal
+  end
+  spread(line)
+  call('HSET', line.key, id, pack(h), place, ids .. ' ' .. id)
+  written = true
+  set_deadline(line, id, now + lease, lease)
+  local answer = standing(line, id, h)
+  close(line)
+  return answer
+end
+
+local is_in = line.waiting == 0 and fits(line, h) and not guard_rest(line)
+if not is_in and not may_wait then
+  close(line)
+  return { 3 }
+end
+
+-- The first write, and one that Redis refuses when it is out of memory: then nothing has happened. The counter
+-- outlives its line, so that tokens rise even if the clock is set back, by up to a day.
+h.ticket = math.max(now, GUARD)
+local last = call('SET', line.key .. ':c', int(h.ticket), 'PX', '86400000', 'GET')
+if last and tonumber(last) >= h.ticket then
+  h.ticket = tonumber(last) + 1
+  call('SET', line.key .. ':c', int(h.ticket), 'PX', '86400000')
+end
+written = true
+
+if not line.exists then
+  set(line, 'N', name)
+end
+set(line, id, pack(h))
+if h.shared then
+  set(line, 'i:' .. identity, int(h.ticket))
+  set(line, 'p:' .. int(h.ticket), id)
+end
+
+local answer
+if is_in and not line.exists then
+  line.only = id
+  set(line, 'o', id)
+  take(line, h)
+  set_deadline(line, id, now + lease, lease)
+  answer = { 1, h.ticket }
+else
+  spread(line)
+  set_deadline(line, id, now + lease, lease)
+  if is_in then
+    take(line, h)
+    answer = { 1, h.ticket }
+  else
+    call('ZADD', line.key .. ':w', int(h.ticket), id)
+    line.waiting = line.waiting + 1
+    line.stretch = line.stretch or line.waiting == 1
+    line.changed = true
+    answer = standing(line, id, h, line.n + line.waiting - 1)
+  end
+end
+close(line)
+return answer

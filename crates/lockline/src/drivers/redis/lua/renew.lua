@@ -1,0 +1,48 @@
+-- Extends places, and tells where each stands. Never makes one.
+-- KEYS: the lines. ARGV: how many places; the lines' names; then for each place which line it is in, its id, its
+-- ticket (or 0), lease, and whether this is the one renewal of a fixed lease.
+local now = clock()
+local lines, answers = {}, {}
+
+-- The final renewal of a fixed lease: sets the deadline, once. A copy that comes later does not move it.
+local function fix(line, id, h, lease)
+  if not h.fixed then
+    h.lease, h.fixed = lease, true
+    set(line, id, pack(h))
+    set_deadline(line, id, now + lease, lease)
+    line.calm = false
+  end
+end
+
+local at = 2 + #KEYS
+for i = 1, tonumber(ARGV[1]) do
+  local k, id, ticket, lease = tonumber(ARGV[at]), ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local last = ARGV[at + 4] == '1'
+  at = at + 5
+  local line = lines[k]
+  if not line then
+    line = read(KEYS[k], ARGV[1 + k], now, id)
+    catch_up(line)
+    settle(line, nil)
+    lines[k] = line
+  elseif #line.set > 0 then
+    -- What an earlier place of this batch changed must be there to be read.
+    open_door(line)
+    call('HSET', line.key, unpack(line.set))
+    line.set = {}
+  end
+  local h = line.n + line.waiting > 0 and hold(line, id)
+  if h and (ticket == 0 or ticket == h.ticket) and not h.closed then
+    if last and h.ticket <= line.through then
+      fix(line, id, h, lease)
+    else
+      extend(line, id, h, lease)
+    end
+  end
+  answers[i] = standing(line, id, h)
+end
+
+for _, line in pairs(lines) do
+  close(line)
+end
+return answers

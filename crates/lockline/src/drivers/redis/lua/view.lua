@@ -1,0 +1,22 @@
+-- Lines as people see them.
+-- KEYS: the lines. Answers for each {name, last ticket that is in, now, claim, deadline, claim, deadline, ...}; an empty
+-- list where nobody stands.
+local now = clock()
+local answers = {}
+for i, key in ipairs(KEYS) do
+  local line = read(key, call('HGET', key, 'N') or '', now, '')
+  catch_up(line)
+  settle(line, nil)
+  close(line)
+  local answer = {}
+  if line.n + line.waiting > 0 then
+    answer = { line.name, line.through, now }
+    local ids = line.only and { line.only, line.deadline } or call('ZRANGE', key .. ':d', 0, -1, 'WITHSCORES')
+    for k = 1, #ids, 2 do
+      answer[#answer + 1] = call('HGET', key, ids[k])
+      answer[#answer + 1] = int(tonumber(ids[k + 1]))
+    end
+  end
+  answers[i] = answer
+end
+return answers

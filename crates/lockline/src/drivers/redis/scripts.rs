@@ -1,0 +1,71 @@
+//! The scripts, as text: what is the same for all of them, then the verb.
+
+use super::incarnation::Incarnation;
+
+/// A script's place in [`TEXTS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Script {
+    Join,
+    Renew,
+    Leave,
+    View,
+    Evict,
+}
+
+const PRELUDE: &str = include_str!("lua/prelude.lua");
+
+const TEXTS: [&str; 5] = [
+    include_str!("lua/join.lua"),
+    include_str!("lua/renew.lua"),
+    include_str!("lua/leave.lua"),
+    include_str!("lua/view.lua"),
+    include_str!("lua/evict.lua"),
+];
+
+/// What the scripts of one incarnation of a server are called there.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) incarnation: Incarnation,
+    pub(super) shas: Vec<String>,
+}
+
+impl Loaded {
+    pub(super) fn sha(&self, script: Script) -> &str {
+        &self.shas[script as usize]
+    }
+}
+
+/// Where scripts read the time.
+const SERVER_CLOCK: &str = "\
+local function clock()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+";
+
+/// A test tells the time itself, as the last argument; keys must then outlive the test.
+#[cfg(test)]
+const TEST_CLOCK: &str = "local function clock() return tonumber(ARGV[#ARGV]) end\n";
+
+/// The text of every script for this incarnation. The server's id in it makes a restarted server answer that it does
+/// not know the script, at no cost per call.
+pub(super) fn texts(incarnation: &Incarnation, space: &str, test_clock: bool) -> Vec<String> {
+    #[cfg(test)]
+    let (clock, spare_ms) = if test_clock { (TEST_CLOCK, 600_000) } else { (SERVER_CLOCK, 0) };
+    #[cfg(not(test))]
+    let (clock, spare_ms) = (SERVER_CLOCK, 0);
+    let _ = test_clock;
+    let (ends, length) = incarnation.guard.map_or((0, 0), |guard| (guard.ends_us, guard.length_us));
+    let run_id = &incarnation.run_id;
+    TEXTS
+        .iter()
+        .map(|verb| {
+            format!(
+                "-- Lockline on {run_id}\n\
+                 local GUARD, GUARD_LENGTH, SPARE_MS = {ends}, {length}, {spare_ms}\n\
+                 local BELL = '{space}:bell:'\n\
+                 {clock}{PRELUDE}{verb}"
+            )
+        })
+        .collect()
+}
