@@ -5,47 +5,13 @@ mod files;
 mod full_disk;
 mod processes;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::BellBoard;
-use crate::line::{Bell, Claim, ClaimId, Mode, Place, Standing, Ticket, Who};
+use crate::line::{Claim, ClaimId, Mode, Place, Standing, Ticket, Who};
 use crate::name::Name;
 
-/// A board that keeps what was rung.
-#[derive(Debug, Default)]
-pub(super) struct Heard {
-    bells: Mutex<Vec<(Name, Bell)>>,
-    rung: tokio::sync::Notify,
-}
-
-impl Heard {
-    pub(super) fn take(&self) -> Vec<(Name, Bell)> {
-        std::mem::take(&mut *self.bells.lock().unwrap())
-    }
-
-    /// The next bell, within ten seconds.
-    pub(super) async fn next(&self) -> (Name, Bell) {
-        let wait = async {
-            loop {
-                if let Some(bell) = self.bells.lock().unwrap().pop() {
-                    return bell;
-                }
-                self.rung.notified().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), wait).await.expect("no bell rang")
-    }
-}
-
-impl BellBoard for Heard {
-    fn ring(&self, name: &Name, bell: &Bell) {
-        self.bells.lock().unwrap().push((name.clone(), bell.clone()));
-        self.rung.notify_one();
-    }
-
-    fn look_at_all(&self) {}
-}
+pub(super) use crate::drivers::against_the_line::Heard;
 
 pub(super) fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
     let who = Who { owner: "tester".into(), host: "here".into(), pid: std::process::id() };

@@ -1,0 +1,91 @@
+//! The scripts against the pure machine: see [`against_the_line`](crate::drivers::against_the_line).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::{Server, included};
+use crate::driver::Driver;
+use crate::drivers::against_the_line::{BEGINS, Heard, Op, Pair, Subject, history};
+use crate::drivers::redis::{Redis, RedisConfig, RestartGuard};
+use crate::line::{Bell, Now};
+use crate::name::Name;
+
+struct Scripts {
+    clock: Arc<AtomicU64>,
+    redis: Redis,
+    heard: Arc<Heard>,
+}
+
+impl Scripts {
+    async fn new(mut config: RedisConfig) -> Scripts {
+        let clock = Arc::new(AtomicU64::new(0));
+        config.clock = Some(clock.clone());
+        let heard = Arc::new(Heard::default());
+        let redis = Redis::connect(config.restart_guard(RestartGuard::Off), heard.clone()).await.unwrap();
+        Scripts { clock, redis, heard }
+    }
+}
+
+impl Subject for Scripts {
+    const ONE_LEDGER: bool = false;
+
+    fn driver(&self) -> &dyn Driver {
+        &self.redis
+    }
+
+    fn set_clock(&self, now: Now) {
+        self.clock.store(now.at.as_micros(), Ordering::SeqCst);
+    }
+
+    async fn heard(&self, expected: usize) -> Vec<(Name, Bell)> {
+        // What was published to us before this is answered came before the answer.
+        self.redis.connection.plain("ping", &redis::cmd("PING")).await.unwrap();
+        let start = Instant::now();
+        while self.heard.count() < expected && start.elapsed() < Duration::from_secs(2) {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        self.heard.take()
+    }
+}
+
+fn compare(cases: u32, guard: Option<Duration>) {
+    if !included() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let spaces = AtomicU64::new(0);
+    let run = |ops: Vec<Op>| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let space = format!("space-{}", spaces.fetch_add(1, Ordering::SeqCst));
+            let mut config = server.config().space(space);
+            match guard {
+                None => Pair::new(Scripts::new(config).await).run(&ops).await,
+                Some(guard) => {
+                    let length = u64::try_from(guard.as_micros()).unwrap();
+                    config.guard = Some((BEGINS.0 + length, length));
+                    Pair::restarted(Scripts::new(config).await, guard).run(&ops).await
+                }
+            }
+        })
+    };
+    let config = Config { cases, max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
+    TestRunner::new(config).run(&history(), run).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn the_scripts_do_what_the_line_does() {
+    compare(64, None);
+}
+
+#[test]
+fn the_restart_guard_does_what_the_line_does() {
+    compare(24, Some(Duration::from_secs(20)));
+}
