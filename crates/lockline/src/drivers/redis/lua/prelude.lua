@@ -124,7 +124,7 @@ local function take(line, h)
   line.n = line.n + 1
   line.mode = h.mode
   if h.mode == 'p' then
-    line.used = line.used + h.count
+    line.used, line.counted = line.used + h.count, true
     limit_by(line, h)
   end
   line.through = h.ticket
@@ -137,7 +137,7 @@ local function give_back(line, h)
   if h.mode ~= 'p' then
     return
   end
-  line.used = line.used - h.count
+  line.used, line.counted = line.used - h.count, true
   if h.limit ~= line.limit then
     return
   end
@@ -179,6 +179,7 @@ end
 local function remove(line, id, h)
   if line.only == id then
     line.only, line.n, line.waiting, line.changed = false, 0, 0, true
+    line.used, line.limit, line.limited = 0, 0, 0
     return
   end
   written = true
@@ -386,8 +387,7 @@ local function close(line)
     if line.n > 0 then
       set(line, 'k', line.mode)
     end
-    if line.mode == 'p' then
-      if line.n == 0 then line.used, line.limit, line.limited = 0, 0, 0 end
+    if line.counted then
       set(line, 'u', int(line.used))
       set(line, 'l', int(line.limit))
       set(line, 'c', int(line.limited))
