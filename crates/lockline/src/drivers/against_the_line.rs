@@ -250,11 +250,15 @@ impl<S: Subject> Pair<S> {
                 let step = self.lines.get_mut(name).unwrap().evict(now, ticket, *at_once);
                 note(*name, step.bells, &mut rung);
                 let name = Name::new(NAMES[*name]).unwrap();
-                prop_assert_eq!(self.subject.driver().evict(&name, ticket, *at_once).await.unwrap(), step.answer);
+                prop_assert_eq!(
+                    self.subject.driver().evict(&name, ticket, *at_once).await.unwrap(),
+                    step.answer
+                );
             }
             Op::View { prefix } => {
                 self.tick_others(None, &mut rung);
-                for query in [Query::Prefix((*prefix).to_owned()), Query::Name(Name::new(NAMES[0]).unwrap())] {
+                for query in [Query::Prefix((*prefix).to_owned()), Query::Name(Name::new(NAMES[0]).unwrap())]
+                {
                     self.compare_views(&query, &mut rung).await?;
                 }
             }

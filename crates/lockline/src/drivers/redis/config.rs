@@ -188,8 +188,7 @@ impl RedisConfig {
         if self.restart_guard == RestartGuard::Off || lease <= self.max_lease {
             return Ok(());
         }
-        let (asked, most) =
-            (humantime::format_duration(lease), humantime::format_duration(self.max_lease));
+        let (asked, most) = (humantime::format_duration(lease), humantime::format_duration(self.max_lease));
         let message = format!("a lease of {asked} is longer than max_lease, {most}");
         Err(Error::new(ErrorKind::Invalid, operation, message).hint(
             "ask for less, or raise max_lease= for everybody who uses this server: it is how long the restart guard lasts",
@@ -199,7 +198,9 @@ impl RedisConfig {
     /// As people see it: no secret, no user.
     pub(super) fn address(&self) -> String {
         match &self.server {
-            Server::Tcp(host, port) if host.contains(':') => format!("redis://[{host}]:{port}/{}", self.database),
+            Server::Tcp(host, port) if host.contains(':') => {
+                format!("redis://[{host}]:{port}/{}", self.database)
+            }
             Server::Tcp(host, port) => format!("redis://{host}:{port}/{}", self.database),
             Server::Unix(path) => format!("redis+unix:{}?db={}", path.display(), self.database),
         }
@@ -260,7 +261,8 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let all = config("redis://me:c4nary@h:1/3?space=a&max_lease=5m&restart_guard=off&eviction=allow").unwrap();
+        let all =
+            config("redis://me:c4nary@h:1/3?space=a&max_lease=5m&restart_guard=off&eviction=allow").unwrap();
         assert_eq!(all.server, Server::Tcp("h".into(), 1));
         assert_eq!((all.user.as_deref(), all.password.as_deref()), (Some("me"), Some("c4nary")));
         assert_eq!((all.database, all.space.as_str(), all.max_lease.as_secs()), (3, "a", 300));

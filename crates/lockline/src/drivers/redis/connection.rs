@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::TcpSettings;
-use redis::{Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value};
+use redis::{
+    Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value,
+};
 use tokio::sync::Mutex;
 
 use super::bell;
@@ -53,7 +55,8 @@ impl Connection {
         let within = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_WITHIN))
             .set_response_timeout(Some(CONNECT_WITHIN));
-        let mut first = client.get_multiplexed_async_connection_with_config(&within).await.map_err(|e| fail(&e))?;
+        let mut first =
+            client.get_multiplexed_async_connection_with_config(&within).await.map_err(|e| fail(&e))?;
         let info = info(&mut first).await.map_err(|e| fail(&e))?;
         info.check(&config, &address)?;
         let incarnation = incarnation(&mut first, &config, &info, None).await.map_err(|e| fail(&e))?;
@@ -79,7 +82,9 @@ impl Connection {
         let channel = format!("{}:bell:{process}", config.space);
         tokio::time::timeout(CONNECT_WITHIN, manager.subscribe(channel))
             .await
-            .map_err(|_| Error::new(ErrorKind::Unavailable, "connect", "the server does not answer").at(&address))?
+            .map_err(|_| {
+                Error::new(ErrorKind::Unavailable, "connect", "the server does not answer").at(&address)
+            })?
             .map_err(|e| fail(&e))?;
         Ok(Connection {
             keeps_its_data: info.keeps_its_data(),

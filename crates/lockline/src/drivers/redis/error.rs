@@ -41,19 +41,19 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
             "the server does not take commands now",
             "see the cause; it may be loading its data, or be unable to save it",
         ),
-        "MOVED" | "ASK" | "CROSSSLOT" => (
-            ErrorKind::Unsupported,
-            "the server is a node of a cluster",
-            "this version knows one server",
-        ),
+        "MOVED" | "ASK" | "CROSSSLOT" => {
+            (ErrorKind::Unsupported, "the server is a node of a cluster", "this version knows one server")
+        }
         "WRONGTYPE" => (
             ErrorKind::Unsafe,
             "a key of the lock's name space belongs to something else",
             "give locks a space= of their own",
         ),
-        "NOPROTO" | "unknown" => {
-            (ErrorKind::Unsupported, "the server does not know a command that locks need", "use Redis 6.2 or later")
-        }
+        "NOPROTO" | "unknown" => (
+            ErrorKind::Unsupported,
+            "the server does not know a command that locks need",
+            "use Redis 6.2 or later",
+        ),
         _ if error.is_connection_refusal() => (
             ErrorKind::Unavailable,
             "the server cannot be reached",
@@ -84,7 +84,10 @@ fn code_of<'a>(error: &'a RedisError, detail: &'a str) -> &'a str {
     let says = |text: &str| detail.contains(text);
     if says("-OOM ") || says("OOM command not allowed") {
         "OOM"
-    } else if says("can't run this command") || says("NOPERM") || says("can't access at least one of the keys") {
+    } else if says("can't run this command")
+        || says("NOPERM")
+        || says("can't access at least one of the keys")
+    {
         "NOPERM"
     } else if says("unknown command") {
         "unknown"

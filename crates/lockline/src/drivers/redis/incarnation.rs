@@ -78,7 +78,9 @@ impl Info {
             let policy = self.get("maxmemory_policy");
             (
                 ErrorKind::Unsafe,
-                format!("the server removes keys when its memory is full (maxmemory-policy {policy}): a lock could vanish"),
+                format!(
+                    "the server removes keys when its memory is full (maxmemory-policy {policy}): a lock could vanish"
+                ),
                 "set maxmemory-policy noeviction, use another server for locks, or accept it with eviction=allow",
             )
         } else {
@@ -115,7 +117,10 @@ impl Info {
                 (now_us + length_us, "another server took the place of the one that was known")
             }
             RestartGuard::On if self.keeps_its_data() => return None,
-            _ => (now_us + length_us - up_us, "the server was started a short while ago and may have forgotten locks"),
+            _ => (
+                now_us + length_us - up_us,
+                "the server was started a short while ago and may have forgotten locks",
+            ),
         };
         Some((Guard { ends_us, length_us }, why))
     }
@@ -130,7 +135,9 @@ mod tests {
     use super::*;
 
     fn info(lines: &str) -> Info {
-        Info::parse(&format!("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:me\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n{lines}"))
+        Info::parse(&format!(
+            "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:me\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n{lines}"
+        ))
     }
 
     #[test]

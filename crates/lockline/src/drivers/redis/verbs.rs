@@ -85,7 +85,11 @@ impl Connection {
             }
             for (place, line) in places.iter().zip(&which) {
                 let ticket = place.ticket.map_or(0, Ticket::get);
-                cmd.arg(*line).arg(hex(place.id)).arg(ticket).arg(micros(place.lease)).arg(u8::from(place.last));
+                cmd.arg(*line)
+                    .arg(hex(place.id))
+                    .arg(ticket)
+                    .arg(micros(place.lease))
+                    .arg(u8::from(place.last));
             }
         };
         match self.run("renew", Script::Renew, fill).await? {

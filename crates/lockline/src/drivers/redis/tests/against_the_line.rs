@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::{Server, included};

@@ -4,13 +4,15 @@
 //! server of its own.
 
 mod against_the_line;
+mod faults;
+mod refusals;
+mod restart;
 mod server;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Redis, RedisConfig, RestartGuard};
-use crate::driver::Driver;
 use crate::drivers::against_the_line::Heard;
 use crate::line::{Claim, ClaimId, Mode, Place, Standing, Ticket, Who};
 use crate::name::Name;

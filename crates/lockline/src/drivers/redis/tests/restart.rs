@@ -1,0 +1,123 @@
+//! A server that was restarted, and may have forgotten who holds what.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Server, claim, included, is_in, open, place};
+use crate::driver::{Driver, Fencing};
+use crate::drivers::against_the_line::Heard;
+use crate::drivers::redis::{Redis, RedisConfig};
+use crate::error::ErrorKind;
+use crate::line::{Mode, Standing};
+
+const LEASE: Duration = Duration::from_secs(3);
+
+async fn guarded(config: RedisConfig) -> (Redis, Arc<Heard>) {
+    let heard = Arc::new(Heard::default());
+    (Redis::connect(config.max_lease(LEASE), heard.clone()).await.unwrap(), heard)
+}
+
+/// Waits until a claim that waits for the guard's end is in.
+async fn gets_in(redis: &Redis, waiting: &crate::line::Place) -> Standing {
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed() < LEASE + Duration::from_secs(3), "the guard does not end");
+        match redis.renew(std::slice::from_ref(waiting)).await {
+            Ok(standings) if is_in(&standings[0]) => return standings[0],
+            Ok(standings) => assert!(matches!(standings[0], Standing::Waiting { .. }), "{standings:?}"),
+            Err(e) => assert!(e.kind().is_transient(), "{e:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_just_started_lets_nobody_in_yet() {
+    if !included() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let start = Instant::now();
+    let (redis, _) = guarded(server.config()).await;
+    let (first, trying) = (claim("a", Mode::Exclusive, LEASE), claim("b", Mode::Exclusive, LEASE));
+    let Standing::Waiting { ticket, ahead: 0, .. } = redis.join(&first, true).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!(redis.join(&trying, false).await.unwrap(), Standing::Out);
+    assert_eq!(gets_in(&redis, &place(&first, Some(ticket))).await, Standing::In { ticket });
+    assert!(start.elapsed() > LEASE - Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(is_in(&redis.join(&trying, false).await.unwrap()));
+    let too_long = redis.join(&claim("c", Mode::Exclusive, LEASE * 2), true).await.unwrap_err();
+    assert_eq!(too_long.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_restart_is_noticed_and_guarded_and_tokens_rise() {
+    if !included() {
+        return;
+    }
+    let mut server = Server::start(&[]);
+    tokio::time::sleep(LEASE + Duration::from_millis(1100)).await;
+    let (redis, heard) = guarded(server.config()).await;
+    let (before, after) = (claim("a", Mode::Exclusive, LEASE), claim("a", Mode::Exclusive, LEASE));
+    let Standing::In { ticket: old } = redis.join(&before, true).await.unwrap() else { panic!() };
+    let looks = heard.looks();
+    server.kill();
+    server.up();
+    let restarted = Instant::now();
+    assert_eq!(
+        redis
+            .renew(&[place(&before, Some(old))])
+            .await
+            .unwrap_or_default()
+            .first()
+            .copied()
+            .unwrap_or(Standing::Lapsed),
+        Standing::Lapsed
+    );
+    let joined = loop {
+        match redis.join(&after, true).await {
+            Ok(standing) => break standing,
+            Err(e) => assert!(e.kind().is_transient(), "{e:?}"),
+        }
+    };
+    let Standing::Waiting { ticket, .. } = joined else { panic!("{joined:?}") };
+    assert!(ticket > old);
+    gets_in(&redis, &place(&after, Some(ticket))).await;
+    assert!(restarted.elapsed() > LEASE - Duration::from_secs(1));
+    assert!(heard.looks() > looks);
+}
+
+#[tokio::test]
+async fn an_append_only_file_needs_no_guard() {
+    if !included() {
+        return;
+    }
+    let mut server = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (redis, _) = guarded(server.config()).await;
+    assert_eq!(redis.info().guarantees.fencing, Fencing::Always);
+    let held = claim("a", Mode::Exclusive, LEASE);
+    let Standing::In { ticket } = redis.join(&held, true).await.unwrap() else { panic!() };
+    server.kill();
+    server.up();
+    let start = Instant::now();
+    let standing = loop {
+        match redis.renew(&[place(&held, Some(ticket))]).await {
+            Ok(standings) => break standings[0],
+            Err(e) => assert!(e.kind().is_transient() && start.elapsed() < LEASE, "{e:?}"),
+        }
+    };
+    assert_eq!(standing, Standing::In { ticket });
+    assert!(is_in(&redis.join(&claim("b", Mode::Exclusive, LEASE), false).await.unwrap()));
+}
+
+#[tokio::test]
+async fn the_guard_can_be_switched_off() {
+    if !included() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let (redis, _) = open(server.config()).await;
+    assert!(is_in(&redis.join(&claim("a", Mode::Exclusive, LEASE), false).await.unwrap()));
+    assert_eq!(redis.info().guarantees.fencing, Fencing::ClockBounded);
+}
