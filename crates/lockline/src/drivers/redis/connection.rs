@@ -135,7 +135,8 @@ impl Connection {
     }
 
     async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
-        self.manager.clone().send_packed_command(cmd).await
+        // An error of the server is a value like others until it is asked for.
+        self.manager.clone().send_packed_command(cmd).await?.extract_error()
     }
 
     /// The server does not know our scripts: it was restarted, another took its place, or somebody told it to forget
