@@ -14,12 +14,13 @@ pub(super) enum Script {
 
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 
-const TEXTS: [&str; 5] = [
-    include_str!("lua/join.lua"),
-    include_str!("lua/renew.lua"),
-    include_str!("lua/leave.lua"),
-    include_str!("lua/view.lua"),
-    include_str!("lua/evict.lua"),
+/// What stands before the prelude, and what stands behind it.
+const TEXTS: [(&str, &str); 5] = [
+    (include_str!("lua/join_free.lua"), include_str!("lua/join.lua")),
+    ("", include_str!("lua/renew.lua")),
+    (include_str!("lua/leave_free.lua"), include_str!("lua/leave.lua")),
+    ("", include_str!("lua/view.lua")),
+    ("", include_str!("lua/evict.lua")),
 ];
 
 /// What the scripts of one incarnation of a server are called there.
@@ -59,12 +60,12 @@ pub(super) fn texts(incarnation: &Incarnation, space: &str, test_clock: bool) ->
     let run_id = &incarnation.run_id;
     TEXTS
         .iter()
-        .map(|verb| {
+        .map(|(common, verb)| {
             format!(
                 "-- Lockline on {run_id}\n\
                  local GUARD, GUARD_LENGTH, SPARE_MS = {ends}, {length}, {spare_ms}\n\
                  local BELL = '{space}:bell:'\n\
-                 {clock}{PRELUDE}{verb}"
+                 {clock}{common}{PRELUDE}{verb}"
             )
         })
         .collect()
