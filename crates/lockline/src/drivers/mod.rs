@@ -1,6 +1,7 @@
 //! The engines. A driver is the engine's six verbs and nothing else: see [`driver`](crate::driver).
 
-#[cfg(all(test, any(feature = "redis", feature = "sqlite")))]
+#[cfg(test)]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) mod against_the_line;
 pub mod memory;
 #[cfg(feature = "redis")]

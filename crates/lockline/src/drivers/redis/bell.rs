@@ -9,13 +9,14 @@ use crate::name::Name;
 /// Takes what the server pushes. Runs in the connection's task, and nothing here blocks.
 pub(super) fn hear(push: &PushInfo, board: &Bells) {
     match push.kind {
-        PushKind::Message => match push.data.as_slice() {
-            [_, Value::BulkString(payload)] => match decode(payload) {
-                Some((name, bell)) => board.ring(&name, &bell),
-                None => tracing::debug!("a message on our channel is no bell"),
-            },
-            _ => {}
-        },
+        PushKind::Message => {
+            if let [_, Value::BulkString(payload)] = push.data.as_slice() {
+                match decode(payload) {
+                    Some((name, bell)) => board.ring(&name, &bell),
+                    None => tracing::debug!("a message on our channel is no bell"),
+                }
+            }
+        }
         // The first time nobody waits yet. Every other time the connection was lost, and bells with it: from now on
         // they come again, so whoever looks now misses none.
         PushKind::Subscribe => board.look_at_all(),
