@@ -36,7 +36,9 @@ pub fn required_url(name: &str) -> Option<String> {
 fn parse(list: &str, known: &[&str]) -> BTreeMap<String, String> {
     let mut required = BTreeMap::new();
     for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        let Some((name, url)) = entry.split_once('=') else { panic!("{VARIABLE}: {entry:?} is not name=url") };
+        let Some((name, url)) = entry.split_once('=') else {
+            panic!("{VARIABLE}: {entry:?} is not name=url")
+        };
         assert!(known.contains(&name), "{VARIABLE}: no engine is called {name:?}; there are {known:?}");
         required.insert(name.to_owned(), url.to_owned());
     }
@@ -47,7 +49,8 @@ fn parse(list: &str, known: &[&str]) -> BTreeMap<String, String> {
 pub fn summary() -> String {
     let required = required();
     let run: Vec<&str> = EMBEDDED.iter().copied().chain(required.keys().map(String::as_str)).collect();
-    let mut left_out: Vec<&str> = SERVERS.iter().copied().filter(|name| !required.contains_key(*name)).collect();
+    let mut left_out: Vec<&str> =
+        SERVERS.iter().copied().filter(|name| !required.contains_key(*name)).collect();
     if cfg!(not(feature = "sqlite")) {
         left_out.insert(0, "sqlite");
     }

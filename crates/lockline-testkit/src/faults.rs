@@ -78,7 +78,8 @@ impl Faults {
         F: FnOnce(Bells) -> Opening,
         Opening: Future<Output = Result<Arc<dyn Driver>>>,
     {
-        let engine = open(Arc::new(FaultyBells { to: bells.clone(), faults: Arc::downgrade(&self.state) })).await?;
+        let engine =
+            open(Arc::new(FaultyBells { to: bells.clone(), faults: Arc::downgrade(&self.state) })).await?;
         let mut state = self.state();
         state.engine = Some(engine.clone());
         state.board = Some(bells);
@@ -172,7 +173,8 @@ impl Faults {
     pub async fn take_away_all(&self) {
         let engine = self.state().engine.clone().expect("a driver");
         for claim in self.joined() {
-            let place = Place { name: claim.name, id: claim.id, ticket: None, lease: claim.lease, last: false };
+            let place =
+                Place { name: claim.name, id: claim.id, ticket: None, lease: claim.lease, last: false };
             engine.leave(&place).await.expect("the place is left");
         }
     }
@@ -192,8 +194,14 @@ impl Faults {
         }
     }
 
-    async fn disturbed<T>(&self, verb: Kind, fault: Option<Fault>, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let lost = |what| Err(Error::new(ErrorKind::Unknown, "fault", format!("the {what} of {verb:?} was lost")));
+    async fn disturbed<T>(
+        &self,
+        verb: Kind,
+        fault: Option<Fault>,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let lost =
+            |what| Err(Error::new(ErrorKind::Unknown, "fault", format!("the {what} of {verb:?} was lost")));
         self.step().await;
         match fault {
             Some(Fault::LoseRequest) => return lost("request"),
@@ -215,7 +223,10 @@ impl Faults {
 impl fmt::Debug for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
-        f.debug_struct("Faults").field("counts", &state.counts).field("once", &state.once).finish_non_exhaustive()
+        f.debug_struct("Faults")
+            .field("counts", &state.counts)
+            .field("once", &state.once)
+            .finish_non_exhaustive()
     }
 }
 

@@ -158,7 +158,8 @@ impl Peer {
             .kill_on_drop(true)
             .spawn()
             .expect("the test peer starts");
-        let (stdin, stdout) = (child.stdin.take().expect("its stdin"), child.stdout.take().expect("its stdout"));
+        let (stdin, stdout) =
+            (child.stdin.take().expect("its stdin"), child.stdout.take().expect("its stdout"));
         let waiting = Waiting::default();
         tokio::spawn(hand_out(stdout, waiting.clone()));
         Peer { child, stdin, waiting, last: 0 }
@@ -190,8 +191,12 @@ impl Peer {
 
     /// Takes a lock under a shared identity.
     pub async fn lock_as(&mut self, slot: &str, name: &str, identity: &str) -> u64 {
-        let command =
-            Command::Lock { slot: slot.into(), name: name.into(), wait: None, identity: Some(identity.into()) };
+        let command = Command::Lock {
+            slot: slot.into(),
+            name: name.into(),
+            wait: None,
+            identity: Some(identity.into()),
+        };
         self.send(command).await.token().await
     }
 

@@ -68,7 +68,10 @@ impl Setup {
     pub async fn faulty_with(&self, options: impl FnOnce(Builder) -> Builder) -> (Locks, Faults) {
         let faults = Faults::default();
         let put_between = async |bells| faults.put_between(bells, |bells| self.engine.open(bells)).await;
-        let locks = options(Locks::builder().lease(LONG)).driver(put_between).await.expect("the engine can be reached");
+        let locks = options(Locks::builder().lease(LONG))
+            .driver(put_between)
+            .await
+            .expect("the engine can be reached");
         (locks, faults)
     }
 
@@ -95,7 +98,11 @@ pub async fn eventually(what: impl fmt::Display, is_so: impl AsyncFnMut() -> boo
 ///
 /// # Panics
 /// If it is not so in time.
-pub async fn within(limit: Duration, what: impl fmt::Display, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
+pub async fn within(
+    limit: Duration,
+    what: impl fmt::Display,
+    mut is_so: impl AsyncFnMut() -> bool,
+) -> Duration {
     let began = Instant::now();
     while !is_so().await {
         assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
@@ -122,12 +129,18 @@ pub async fn line(locks: &Locks, name: &str) -> LineView {
 
 /// Waits until so many claims wait for a lock.
 pub async fn until_waiting(locks: &Locks, name: &str, count: usize) {
-    eventually(format_args!("{count} wait for {name:?}"), async || line(locks, name).await.waiters.len() == count).await;
+    eventually(format_args!("{count} wait for {name:?}"), async || {
+        line(locks, name).await.waiters.len() == count
+    })
+    .await;
 }
 
 /// Waits until nothing at all is left in the engine: nobody holds, nobody waits.
 pub async fn until_empty(locks: &Locks, when: impl fmt::Display) {
-    eventually(format_args!("nothing is left {when}"), async || locks.view("").await.expect("a view").is_empty()).await;
+    eventually(format_args!("nothing is left {when}"), async || {
+        locks.view("").await.expect("a view").is_empty()
+    })
+    .await;
 }
 
 /// Asks for a mutex in the background, and returns once it waits as the `nth` in line.

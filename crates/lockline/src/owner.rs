@@ -115,7 +115,8 @@ impl Owner {
                 Slot::Held(grip) => Some((other.clone(), Some(grip.upgrade()?))),
             })
             .collect();
-        let mut live = later.iter().filter(|(_, grip)| grip.as_ref().is_none_or(|grip| grip.loss().is_none()));
+        let mut live =
+            later.iter().filter(|(_, grip)| grip.as_ref().is_none_or(|grip| grip.loss().is_none()));
         live.next().map(|(other, _)| other.clone())
     }
 

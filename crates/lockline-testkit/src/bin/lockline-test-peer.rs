@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use lockline::{Guard, Locks};
 use lockline_testkit::peer::{Answer, Command, Numbered};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_parent_process_death_signal, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_parent_process_death_signal, waitpid,
+};
 use tokio::sync::mpsc;
 
 type Slots = Arc<Mutex<HashMap<String, Guard>>>;
@@ -90,10 +92,12 @@ impl Peer {
                 self.put(slot, guard);
                 answer
             }
-            Command::Spin { name, spin_for, dir } => match self.spin(&name, spin_for, Path::new(&dir)).await {
-                Ok((turns, violations)) => Answer::Spun { turns, violations },
-                Err(error) => Answer::Failed { error: error.to_string() },
-            },
+            Command::Spin { name, spin_for, dir } => {
+                match self.spin(&name, spin_for, Path::new(&dir)).await {
+                    Ok((turns, violations)) => Answer::Spun { turns, violations },
+                    Err(error) => Answer::Failed { error: error.to_string() },
+                }
+            }
             Command::Fork { slot } => {
                 // Only the child takes its copy out; the parent's is still there afterwards.
                 let mut guard = Some(self.take(&slot));

@@ -90,7 +90,9 @@ pub async fn dropping_lock_anywhere_leaves_nothing(setup: &Setup) {
     scene.drop_everywhere("fixed lock", async || locks.mutex("m").fixed().lock().await.unwrap()).await;
     scene.drop_everywhere("read", async || locks.rwlock("m").read().await.unwrap()).await;
     scene.drop_everywhere("write", async || locks.rwlock("m").write().await.unwrap()).await;
-    scene.drop_everywhere("acquire_many", async || locks.semaphore("m", 3).acquire_many(2).await.unwrap()).await;
+    scene
+        .drop_everywhere("acquire_many", async || locks.semaphore("m", 3).acquire_many(2).await.unwrap())
+        .await;
     scene.drop_everywhere("all", async || locks.all(["k", "m", "z"]).lock().await.unwrap()).await;
     scene.drop_everywhere("campaign", async || locks.election("m").campaign("me").await.unwrap()).await;
     let me = locks.owner("me");
@@ -142,9 +144,15 @@ pub async fn dropping_a_try_anywhere_leaves_nothing(setup: &Setup) {
     scene.drop_everywhere("try_lock", async || locks.mutex("m").try_lock().await.unwrap()).await;
     scene.drop_everywhere("try_read", async || locks.rwlock("m").try_read().await.unwrap()).await;
     scene.drop_everywhere("try_write", async || locks.rwlock("m").try_write().await.unwrap()).await;
-    scene.drop_everywhere("try_acquire_many", async || locks.semaphore("m", 3).try_acquire_many(2).await.unwrap()).await;
+    scene
+        .drop_everywhere("try_acquire_many", async || {
+            locks.semaphore("m", 3).try_acquire_many(2).await.unwrap()
+        })
+        .await;
     scene.drop_everywhere("all.try_lock", async || locks.all(["m", "z"]).try_lock().await.unwrap()).await;
-    scene.drop_everywhere("try_campaign", async || locks.election("m").try_campaign("me").await.unwrap()).await;
+    scene
+        .drop_everywhere("try_campaign", async || locks.election("m").try_campaign("me").await.unwrap())
+        .await;
     let timed = async || {
         scene.hold_for_a_moment("m").await;
         locks.mutex("m").try_lock_for(brief).await.unwrap()
@@ -220,7 +228,9 @@ pub async fn dropping_a_look_anywhere_changes_nothing(setup: &Setup) {
     scene.drop_everywhere("show", async || locks.show("m").await.unwrap()).await;
     scene.drop_everywhere("leader", async || locks.election("m").leader().await.unwrap()).await;
     scene.drop_everywhere("observe", async || locks.election("m").observe().next().await.unwrap()).await;
-    scene.drop_everywhere("evict of nobody", async || locks.evict("m", Ticket::new(7), false).await.unwrap()).await;
+    scene
+        .drop_everywhere("evict of nobody", async || locks.evict("m", Ticket::new(7), false).await.unwrap())
+        .await;
     let evict = async || {
         let guard = scene.onlooker.mutex("m").lock().await.unwrap();
         let evicted = locks.evict("m", Ticket::new(guard.fence().token()), true).await.unwrap();
@@ -240,7 +250,8 @@ pub async fn dropping_shutdown_and_connect_anywhere(setup: &Setup) {
             faults.stepwise();
             suspended(locks.shutdown(Duration::from_secs(10)), times, at).await;
             if times > 0 {
-                until_empty(&scene.onlooker, format_args!("after shutdown was dropped at {at:?} {times}")).await;
+                until_empty(&scene.onlooker, format_args!("after shutdown was dropped at {at:?} {times}"))
+                    .await;
             }
             drop(guards);
             until_empty(&scene.onlooker, "when the guards are gone too").await;

@@ -74,7 +74,8 @@ pub async fn runtime_that_is_dropped_leaves_it_to_the_lease(setup: &Setup) {
     let other = setup.client().await;
     let url = setup.engine().url().to_owned();
     let abandoned = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let kept = runtime.block_on(async {
             let locks = Locks::builder().lease(SHORT).connect(&url).await.unwrap();
             let guard = locks.mutex("m").lock().await.unwrap();

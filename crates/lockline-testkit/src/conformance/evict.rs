@@ -34,7 +34,12 @@ pub async fn evicted_holder_is_told_and_nobody_overlaps(setup: &Setup) {
     assert_eq!(soon("it is told", guard.lost()).await.reason, LossReason::Evicted);
     let stands = line(&operator, "m").await;
     // A holder that heard it leaves by itself; one that did not is still there, and marked.
-    assert!(stands.holders.first().is_none_or(|claim| claim.evicted || claim.ticket.get() != guard.fence().token()));
+    assert!(
+        stands
+            .holders
+            .first()
+            .is_none_or(|claim| claim.evicted || claim.ticket.get() != guard.fence().token())
+    );
     let next = granted(next).await;
     assert!(!guard.is_valid(), "nobody overlaps");
     assert!(next.fence() > guard.fence());

@@ -72,7 +72,9 @@ pub async fn token_of_an_expired_hold_is_refused(setup: &Setup) {
     assert!(!slow.is_valid());
 }
 
-async fn queue_up_or_in(locks: &lockline::Locks) -> tokio::task::JoinHandle<lockline::Result<lockline::Guard>> {
+async fn queue_up_or_in(
+    locks: &lockline::Locks,
+) -> tokio::task::JoinHandle<lockline::Result<lockline::Guard>> {
     let mutex = locks.mutex("m");
     tokio::spawn(async move { mutex.lock().await })
 }

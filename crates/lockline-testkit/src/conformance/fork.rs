@@ -11,12 +11,24 @@ pub async fn guards_in_a_fork_are_inert(setup: &Setup) {
         Answer::Child { said } => said,
         other => panic!("{other:?}"),
     };
-    let expected =
-        ["valid false", "reason forked", "remaining 0ns", "try_lock Closed", "view Closed", "release Lost", "end"];
+    let expected = [
+        "valid false",
+        "reason forked",
+        "remaining 0ns",
+        "try_lock Closed",
+        "view Closed",
+        "release Lost",
+        "end",
+    ];
     assert_eq!(said, expected);
     assert_eq!(peer.look("slot").await, Answer::Valid, "the parent still holds it");
     let busy = peer
-        .send(Command::Lock { slot: "again".into(), name: "m".into(), wait: Some(std::time::Duration::ZERO), identity: None })
+        .send(Command::Lock {
+            slot: "again".into(),
+            name: "m".into(),
+            wait: Some(std::time::Duration::ZERO),
+            identity: None,
+        })
         .await;
     assert_eq!(busy.answer().await, Answer::Busy, "the child's release released nothing");
     assert_eq!(peer.release("slot").await, Answer::Done);

@@ -77,7 +77,12 @@ pub async fn reader_waits_behind_a_waiting_writer(setup: &Setup) {
     assert!(one.is_valid() && two.is_valid());
 }
 
-async fn permits(locks: &Locks, count: u32, limit: u32, nth: usize) -> tokio::task::JoinHandle<lockline::Result<Guard>> {
+async fn permits(
+    locks: &Locks,
+    count: u32,
+    limit: u32,
+    nth: usize,
+) -> tokio::task::JoinHandle<lockline::Result<Guard>> {
     let semaphore = locks.semaphore("s", limit);
     let asked = tokio::spawn(async move { semaphore.acquire_many(count).await });
     until_waiting(locks, "s", nth).await;
@@ -107,7 +112,10 @@ pub async fn smallest_limit_rules(setup: &Setup) {
     let third = bob.semaphore("s", 10).try_acquire().await.unwrap();
     assert!(third.is_none(), "who was promised to be one of at most two is");
     careful.release().await.unwrap();
-    assert!(bob.semaphore("s", 10).try_acquire_many(9).await.unwrap().is_some(), "among those who believe in ten");
+    assert!(
+        bob.semaphore("s", 10).try_acquire_many(9).await.unwrap().is_some(),
+        "among those who believe in ten"
+    );
 }
 
 /// §2 *Fair*: who asks for many permits is not passed by those who ask for few.
@@ -116,7 +124,10 @@ pub async fn big_request_is_not_passed_by_small_ones(setup: &Setup) {
     let held = locks.semaphore("s", 4).acquire_many(3).await.unwrap();
     let big = permits(&locks, 4, 4, 1).await;
     let small = permits(&locks, 1, 4, 2).await;
-    assert!(locks.semaphore("s", 4).try_acquire().await.unwrap().is_none(), "one is free, but somebody waits");
+    assert!(
+        locks.semaphore("s", 4).try_acquire().await.unwrap().is_none(),
+        "one is free, but somebody waits"
+    );
     held.release().await.unwrap();
     let big = granted(big).await;
     assert_eq!(line(&locks, "s").await.waiters.len(), 1);

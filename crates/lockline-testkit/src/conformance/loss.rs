@@ -25,7 +25,11 @@ pub async fn lost_by_valid_until_without_a_network(setup: &Setup) {
         // Deterministic whatever the machine does: the request left before it was answered.
         let looked = Instant::now();
         let valid = guard.is_valid();
-        assert!(!(valid && looked >= answered + SHORT - margin), "valid {:?} after the answer", looked - answered);
+        assert!(
+            !(valid && looked >= answered + SHORT - margin),
+            "valid {:?} after the answer",
+            looked - answered
+        );
         if !valid {
             break;
         }

@@ -31,7 +31,8 @@ pub async fn thousand_waiters_are_served_in_order(setup: &Setup) {
         locks.show("m").await.unwrap().waiters.len() == WAITERS
     })
     .await;
-    let order: Vec<u64> = locks.show("m").await.unwrap().waiters.iter().map(|claim| claim.ticket.get()).collect();
+    let order: Vec<u64> =
+        locks.show("m").await.unwrap().waiters.iter().map(|claim| claim.ticket.get()).collect();
     first.release().await.unwrap();
     let mut got = Vec::new();
     while got.len() < WAITERS {
@@ -57,7 +58,10 @@ impl Checker {
         let [exclusive, shared, permits] =
             [&self.exclusive, &self.shared, &self.permits].map(|count| count.load(Ordering::SeqCst));
         assert!(exclusive <= 1, "{exclusive} exclusive holders");
-        assert!(exclusive == 0 || shared + permits == 0, "an exclusive holder beside {shared} readers, {permits} permits");
+        assert!(
+            exclusive == 0 || shared + permits == 0,
+            "an exclusive holder beside {shared} readers, {permits} permits"
+        );
         assert!(shared == 0 || permits == 0, "{shared} readers beside {permits} permits");
         assert!(permits <= Checker::LIMIT, "{permits} permits");
     }

@@ -9,9 +9,53 @@ use crate::setup::{LONG, Setup, line, queue_up, until_empty};
 
 fn hostile() -> Vec<String> {
     let mut names: Vec<String> = [
-        "{}", "{a}b", "{", "}", "/", "//", "../..", ".", "a/b/", "\n", "a\nb", "\r\n", "\t", " ", "a ", "a", "A", "\"", "'", "`",
-        "\\", "\\0", "%", "%s%n", "100%", "100x", "_", "*", "?", "[a-z]", "'; DROP TABLE claims; --", "$(reboot)", "\u{1b}[31m",
-        "é", "e\u{301}", "ß", "ẞ", "İ", "\u{202e}abc", "\u{feff}", "🔒", "名前", "\u{10ffff}", "null", "0", "-1", "NaN",
+        "{}",
+        "{a}b",
+        "{",
+        "}",
+        "/",
+        "//",
+        "../..",
+        ".",
+        "a/b/",
+        "\n",
+        "a\nb",
+        "\r\n",
+        "\t",
+        " ",
+        "a ",
+        "a",
+        "A",
+        "\"",
+        "'",
+        "`",
+        "\\",
+        "\\0",
+        "%",
+        "%s%n",
+        "100%",
+        "100x",
+        "_",
+        "*",
+        "?",
+        "[a-z]",
+        "'; DROP TABLE claims; --",
+        "$(reboot)",
+        "\u{1b}[31m",
+        "é",
+        "e\u{301}",
+        "ß",
+        "ẞ",
+        "İ",
+        "\u{202e}abc",
+        "\u{feff}",
+        "🔒",
+        "名前",
+        "\u{10ffff}",
+        "null",
+        "0",
+        "-1",
+        "NaN",
     ]
     .map(str::to_owned)
     .to_vec();
@@ -37,7 +81,8 @@ pub async fn hostile_names_are_locks_of_their_own(setup: &Setup) {
         assert_eq!(stands.holders.len(), 1);
         assert_eq!(stands.holders[0].ticket.get(), guard.fence().token());
     }
-    let seen: Vec<_> = bob.view("").await.unwrap().into_iter().map(|line| line.name.as_str().to_owned()).collect();
+    let seen: Vec<_> =
+        bob.view("").await.unwrap().into_iter().map(|line| line.name.as_str().to_owned()).collect();
     let mut sorted = names.clone();
     sorted.sort();
     assert_eq!(seen, sorted, "the view shows them all, in order, as they are");
@@ -67,7 +112,11 @@ pub async fn view_prefix_is_not_a_pattern(setup: &Setup) {
     ];
     for (prefix, expected) in cases {
         let seen = locks.view(prefix).await.unwrap();
-        assert_eq!(seen.iter().map(|line| line.name.as_str()).collect::<Vec<_>>(), expected, "prefix {prefix:?}");
+        assert_eq!(
+            seen.iter().map(|line| line.name.as_str()).collect::<Vec<_>>(),
+            expected,
+            "prefix {prefix:?}"
+        );
     }
     assert_eq!(locks.view("").await.unwrap().len(), names.len());
     drop(guards);
@@ -76,7 +125,9 @@ pub async fn view_prefix_is_not_a_pattern(setup: &Setup) {
 /// §1: "Empty, too long or NUL is a clear error before anything is sent."
 pub async fn bad_names_are_refused_before_sending(setup: &Setup) {
     let (locks, faults) = setup.faulty().await;
-    for bad in [String::new(), "x".repeat(Name::MAX_BYTES + 1), "🔒".repeat(129), "a\0b".to_owned(), "\0".to_owned()] {
+    for bad in
+        [String::new(), "x".repeat(Name::MAX_BYTES + 1), "🔒".repeat(129), "a\0b".to_owned(), "\0".to_owned()]
+    {
         let kinds = [
             locks.mutex(&bad).lock().await.unwrap_err().kind(),
             locks.mutex(&bad).try_lock().await.unwrap_err().kind(),
@@ -132,7 +183,8 @@ pub async fn bad_options_are_refused_before_sending(setup: &Setup) {
 /// §7 `prefix=`: name spaces do not meet, and their users see their own names.
 pub async fn prefixes_are_name_spaces(setup: &Setup) {
     let bare = setup.client().await;
-    let [test, prod] = ["test/", "prod/"].map(|prefix| setup.client_with(move |builder| builder.prefix(prefix)));
+    let [test, prod] =
+        ["test/", "prod/"].map(|prefix| setup.client_with(move |builder| builder.prefix(prefix)));
     let (test, prod) = (test.await, prod.await);
     let guard = test.mutex("m").lock().await.unwrap();
     assert_eq!(guard.name(), "m");
@@ -146,7 +198,11 @@ pub async fn prefixes_are_name_spaces(setup: &Setup) {
     assert_eq!(bare.view("").await.unwrap().len(), 2);
     assert!(test.evict("m", lockline::Ticket::new(guard.fence().token()), true).await.unwrap());
     let too_long = "x".repeat(Name::MAX_BYTES - 4);
-    assert_eq!(test.mutex(too_long).lock().await.unwrap_err().kind(), ErrorKind::Invalid, "prefix and name together");
+    assert_eq!(
+        test.mutex(too_long).lock().await.unwrap_err().kind(),
+        ErrorKind::Invalid,
+        "prefix and name together"
+    );
 }
 
 /// §4 `view`, §7 `show`: owner, host, pid, mode, remaining lease, since when, and the order of the line.
@@ -167,7 +223,10 @@ pub async fn view_shows_who_and_in_which_order(setup: &Setup) {
     assert_eq!(stands.holders[0].who.owner, "ann");
     assert_eq!(owners, ["bob", "worker-7"], "in line order");
     assert_eq!(stands.holders[0].ticket.get(), guard.fence().token());
-    assert!(stands.holders[0].ticket < stands.waiters[0].ticket && stands.waiters[0].ticket < stands.waiters[1].ticket);
+    assert!(
+        stands.holders[0].ticket < stands.waiters[0].ticket
+            && stands.waiters[0].ticket < stands.waiters[1].ticket
+    );
     assert_eq!(stands.holders[0].mode, Mode::Exclusive);
     assert_eq!(stands.waiters[1].mode, Mode::Permits { count: 3, limit: 5 });
     for claim in stands.holders.iter().chain(&stands.waiters) {

@@ -41,8 +41,8 @@ pub async fn holds_count_down(setup: &Setup) {
 pub async fn releasing_two_guards_at_once_waits_for_the_engine(setup: &Setup) {
     let (locks, faults) = setup.faulty().await;
     let other = setup.client().await;
-    faults.always(Kind::Leave, Fault::Delay(Duration::from_millis(2)));
-    for turn in 0..60 {
+    faults.always(Kind::Leave, Fault::Delay(Duration::from_millis(1)));
+    for turn in 0..400 {
         let me = locks.owner("me");
         let guards = [me.mutex("m").lock().await.unwrap(), me.mutex("m").lock().await.unwrap()];
         let barrier = std::sync::Arc::new(std::sync::Barrier::new(2));
@@ -135,7 +135,8 @@ pub async fn two_tasks_of_one_owner_share_a_hold(setup: &Setup) {
     let (locks, faults) = setup.faulty().await;
     faults.always(Kind::Join, Fault::Delay(Duration::from_millis(30)));
     let me = locks.owner("me");
-    let tasks = [me.clone(), me.clone(), me.clone()].map(|me| tokio::spawn(async move { me.mutex("m").lock().await }));
+    let tasks = [me.clone(), me.clone(), me.clone()]
+        .map(|me| tokio::spawn(async move { me.mutex("m").lock().await }));
     let mut guards = Vec::new();
     for task in tasks {
         guards.push(granted(task).await);
@@ -163,25 +164,27 @@ pub async fn owner_survives_a_race_of_its_tasks(setup: &Setup) {
     let locks = setup.client().await;
     let me = locks.owner("me");
     let until = std::time::Instant::now() + Duration::from_millis(1500);
-    let threads: Vec<_> = (0..4)
-        .map(|nth| {
-            let (me, runtime) = (me.clone(), tokio::runtime::Handle::current());
-            tokio::task::spawn_blocking(move || {
-                runtime.block_on(async {
-                    while std::time::Instant::now() < until {
-                        if nth % 2 == 0 {
-                            drop(me.mutex("b").try_lock().await.unwrap());
-                        } else {
-                            // Refused while the other thread is at "b": what matters is that it is answered.
-                            let _ = me.all(["a", "b"]).try_lock().await;
-                        }
+    // Plain threads: one that is stuck for ever must fail this test, not hang its runtime.
+    let (sender, mut done) = tokio::sync::mpsc::unbounded_channel();
+    for nth in 0..4 {
+        let (me, sender, runtime) = (me.clone(), sender.clone(), tokio::runtime::Handle::current());
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                while std::time::Instant::now() < until {
+                    if nth % 2 == 0 {
+                        drop(me.mutex("b").try_lock().await);
+                    } else {
+                        // Refused while another thread is at "b": what matters is that it is answered.
+                        drop(me.all(["a", "b"]).try_lock().await);
                     }
-                });
-            })
-        })
-        .collect();
-    for thread in threads {
-        soon("no task of the owner is stuck", thread).await.unwrap();
+                }
+            });
+            // The test may be over if this thread was stuck.
+            let _ = sender.send(nth);
+        });
+    }
+    for _ in 0..4 {
+        soon("no task of the owner is stuck", done.recv()).await;
     }
     until_empty(&locks, "when all are done").await;
 }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use lockline::fence::Gate;
 
 use crate::peer::{Answer, Command, fence};
-use crate::setup::{LONG, SHORT, SOON, Setup, eventually, granted, line, queue_up, soon, until_empty, until_waiting, within};
+use crate::setup::{
+    LONG, SHORT, SOON, Setup, eventually, granted, line, queue_up, soon, until_empty, until_waiting, within,
+};
 
 /// §2: processes exclude each other, are served in order, and their tokens rise.
 pub async fn processes_take_turns(setup: &Setup) {
@@ -197,7 +199,9 @@ pub async fn eight_processes_take_fair_turns(setup: &Setup) {
     start.release().await.unwrap();
     for spin in spins {
         match spin.answer().await {
-            Answer::Spun { turns, violations } => assert!(violations == 0 && turns > 0, "{violations} violations"),
+            Answer::Spun { turns, violations } => {
+                assert!(violations == 0 && turns > 0, "{violations} violations")
+            }
             other => panic!("{other:?}"),
         }
     }

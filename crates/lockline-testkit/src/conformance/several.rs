@@ -80,7 +80,10 @@ pub async fn all_starts_again_when_one_is_lost(setup: &Setup) {
     assert!(holder.evict("a", first, true).await.unwrap());
     eventually("it stands in both lines anew", async || {
         let (a, b) = (line(&holder, "a").await, line(&holder, "b").await);
-        a.holders.len() == 1 && a.holders[0].ticket > first && b.waiters.len() == 1 && b.waiters[0].ticket > in_line
+        a.holders.len() == 1
+            && a.holders[0].ticket > first
+            && b.waiters.len() == 1
+            && b.waiters[0].ticket > in_line
     })
     .await;
     held.release().await.unwrap();
@@ -99,7 +102,8 @@ pub async fn several_are_lost_together(setup: &Setup) {
     assert_eq!(lost.name.as_str(), "b");
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    eventually("the others are left all the same", async || operator.view("").await.unwrap().len() <= 1).await;
+    eventually("the others are left all the same", async || operator.view("").await.unwrap().len() <= 1)
+        .await;
 }
 
 /// §1: "no deadlock": many who take random sets in random order all get through, and nobody meets another inside.
@@ -119,7 +123,11 @@ pub async fn random_crossing_does_not_deadlock(setup: &Setup) {
                 }
                 let guard = locks.all(chosen.iter().map(|index| NAMES[*index])).lock().await.unwrap();
                 for index in &chosen {
-                    assert!(!inside[*index].swap(true, Ordering::AcqRel), "somebody else is inside {}", NAMES[*index]);
+                    assert!(
+                        !inside[*index].swap(true, Ordering::AcqRel),
+                        "somebody else is inside {}",
+                        NAMES[*index]
+                    );
                 }
                 tokio::task::yield_now().await;
                 for index in &chosen {

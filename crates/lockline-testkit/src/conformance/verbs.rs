@@ -35,7 +35,13 @@ fn claim(name: &str, lease: Duration) -> Claim {
 }
 
 fn place(claim: &Claim, standing: Standing) -> Place {
-    Place { name: claim.name.clone(), id: claim.id, ticket: standing.ticket(), lease: claim.lease, last: false }
+    Place {
+        name: claim.name.clone(),
+        id: claim.id,
+        ticket: standing.ticket(),
+        lease: claim.lease,
+        last: false,
+    }
 }
 
 async fn renewed(driver: &dyn Driver, place: &Place) -> Standing {
@@ -96,7 +102,10 @@ pub async fn leave_is_always_ok(setup: &Setup) {
     assert_eq!(renewed(&*driver, &place(&holder, first)).await, first, "nobody else was touched");
     // A client that never learnt its ticket leaves by its id.
     driver.leave(&Place { ticket: None, ..place(&holder, first) }).await.unwrap();
-    assert!(driver.view(&Query::Prefix(String::new())).await.unwrap().is_empty(), "a free line is not listed");
+    assert!(
+        driver.view(&Query::Prefix(String::new())).await.unwrap().is_empty(),
+        "a free line is not listed"
+    );
 }
 
 /// §6.2: "Only the claim that owns a place can renew or leave it": knowing name and ticket is not enough.
@@ -108,7 +117,10 @@ pub async fn only_the_owner_of_a_place_can_touch_it(setup: &Setup) {
     assert_eq!(renewed(&*driver, &stolen).await, Standing::Lapsed);
     driver.leave(&stolen).await.unwrap();
     let lines = driver.view(&Query::Name(holder.name.clone())).await.unwrap();
-    assert!(lines.first().is_none_or(|line| line.holders[0].remaining <= SHORT), "not extended by a stranger");
+    assert!(
+        lines.first().is_none_or(|line| line.holders[0].remaining <= SHORT),
+        "not extended by a stranger"
+    );
     within(SHORT * 4, "it lapses in its own time", async || {
         driver.view(&Query::Name(holder.name.clone())).await.unwrap().is_empty()
     })
@@ -186,7 +198,9 @@ pub async fn leave_never_overtakes_its_join(setup: &Setup) {
         let hasty = claim("m", LONG);
         let mut join = driver.join(&hasty, true);
         // Polled once, then dropped half-way.
-        let polled = std::future::poll_fn(|context| std::task::Poll::Ready(join.as_mut().poll(context).is_ready())).await;
+        let polled =
+            std::future::poll_fn(|context| std::task::Poll::Ready(join.as_mut().poll(context).is_ready()))
+                .await;
         drop(join);
         let left = Place { name: hasty.name.clone(), id: hasty.id, ticket: None, lease: LONG, last: false };
         driver.leave(&left).await.unwrap();

@@ -46,7 +46,9 @@ pub async fn timed_wait_gives_up_and_leaves_nothing(setup: &Setup) {
     assert!(bob.mutex("m").try_lock_for(Duration::from_millis(120)).await.unwrap().is_none());
     assert!(began.elapsed() >= Duration::from_millis(120), "it waited for its time");
     assert!(bob.rwlock("m").try_read_for(Duration::from_millis(20)).await.unwrap().is_none());
-    assert!(bob.semaphore("m", 3).try_acquire_many_for(2, Duration::from_millis(20)).await.unwrap().is_none());
+    assert!(
+        bob.semaphore("m", 3).try_acquire_many_for(2, Duration::from_millis(20)).await.unwrap().is_none()
+    );
     eventually("it left the line", async || line(&ann, "m").await.waiters.is_empty()).await;
     guard.release().await.unwrap();
     until_empty(&ann, "after the holder left").await;
@@ -83,7 +85,11 @@ pub async fn waiting_is_renewed_like_holding(setup: &Setup) {
     let waiting = queue_up(&bob, "m", 1).await;
     let ticket = line(&ann, "m").await.waiters[0].ticket;
     tokio::time::sleep(lease * 5 / 2).await;
-    assert_eq!(line(&ann, "m").await.waiters.first().map(|claim| claim.ticket), Some(ticket), "the same place");
+    assert_eq!(
+        line(&ann, "m").await.waiters.first().map(|claim| claim.ticket),
+        Some(ticket),
+        "the same place"
+    );
     guard.release().await.unwrap();
     assert_eq!(granted(waiting).await.fence().token(), ticket.get());
 }
