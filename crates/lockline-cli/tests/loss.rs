@@ -21,7 +21,7 @@ fn an_evicted_holder_is_asked_to_end_and_says_79() {
         assert_eq!((evicted.code, evicted.out.as_str()), (Some(0), ""));
         assert!(evicted.err.starts_with("lockline: evicted sh ("), "{evicted:?}");
         assert!(evicted.err.contains("\nhint: "), "{evicted:?}");
-        assert_eq!(evicted.err.contains("only the token protects"), true);
+        assert!(evicted.err.contains("only the token protects"), "{evicted:?}");
         assert_eq!(held.next_line(), "bye");
         let said = held.end();
         assert_eq!(said.code, Some(79), "{said:?}");
