@@ -1,5 +1,7 @@
 //! The command that runs under the lock: its streams, environment, group and signals, and that it never goes on alone.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 use common::{Lab, kill, lives, until};
 use std::io::Write;

@@ -1,5 +1,7 @@
 //! The lock is lost while the command runs: the command is stopped, and the exit code says so.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 use common::{Lab, ended, kill, lives, until};
 use std::time::{Duration, Instant};
@@ -25,7 +27,8 @@ fn an_evicted_holder_is_asked_to_end_and_says_79() {
         assert_eq!(held.next_line(), "bye");
         let said = held.end();
         assert_eq!(said.code, Some(79), "{said:?}");
-        assert!(said.err.contains("evicted"), "{said:?}");
+        // Dropped at once and before it had a bell, a holder finds only that nothing is known of it.
+        assert!(said.err.contains("evicted") || now && said.err.contains("forgot"), "{said:?}");
         assert_eq!(lab.counts("x"), (0, 0));
     }
 }

@@ -1,5 +1,7 @@
 //! On a terminal: the live line, and who the keyboard talks to. The terminal is made by `script` of util-linux.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 use common::{Lab, Said, said, until};
 use std::process::{Command, Stdio};
