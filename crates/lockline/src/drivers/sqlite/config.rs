@@ -1,7 +1,7 @@
 //! Where the file is, and how to treat it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,11 @@ impl SqliteConfig {
             busy_timeout: Duration::from_secs(5),
             clock: Clock::real(),
         }
+    }
+
+    /// Where the file is, or will be.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Makes the file's directory, with those above it, for this user only (mode 0700) if it is missing.

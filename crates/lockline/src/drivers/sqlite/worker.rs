@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::bell::Belfry;
 use super::checkpoint::Checkpoints;
@@ -26,6 +27,8 @@ use crate::name::Name;
 const MOST_AT_ONCE: usize = 256;
 /// So many places are renewed at once when the disk is full.
 const FEW_PLACES: usize = 16;
+/// A process without a request for this long is here to stay, and hangs up its bell.
+const SETTLED_AFTER: Duration = Duration::from_millis(50);
 /// How many rows at the head of a line are looked at for processes to watch.
 const WATCHED_ROWS: u32 = 16;
 
@@ -55,15 +58,23 @@ pub(super) struct Worker {
 impl Worker {
     /// Serves until the driver is dropped and everything it asked for is done.
     pub(super) fn run(mut self, requests: &Receiver<Request>) {
+        // A holder wants to hear that it was evicted; but a process that lives for a moment does not pay for a bell.
+        let mut settled = false;
         loop {
             let pause = self.belfry.retry_in().or_else(|| self.checkpoints.quiet_in(&self.file));
+            let pause = pause.or((!settled).then_some(SETTLED_AFTER));
             let first = match pause {
                 None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(pause) => requests.recv_timeout(pause),
             };
             match first {
                 Ok(first) => self.serve(first, requests),
-                Err(RecvTimeoutError::Timeout) => self.idle(),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.idle();
+                    if !std::mem::replace(&mut settled, true) {
+                        self.hang_up_bell();
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if self.room == Room::Little {
