@@ -10,7 +10,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`engine`] | what a driver's test file provides |
-//! | [`conformance`] | the behaviours, and the table: design line → test |
+//! | [`mod@conformance`] | the behaviours, and the table: design line → test |
 //! | [`setup`] | clients, faulty clients and child processes on one engine; waiting for something to become so |
 //! | [`faults`] | a driver that counts, loses, delays, repeats and hangs |
 //! | [`peer`] | real child processes, driven over stdin and stdout |

@@ -1,4 +1,4 @@
-//! The behaviours that every driver must have. Each is one function, named in [`conformance!`](crate::conformance).
+//! The behaviours that every driver must have. Each is one function, named in [`conformance!`](macro@crate::conformance).
 //!
 //! What the design says, line by line, and the test that proves it on every engine (`tests/table.rs` checks that no test is
 //! missing here, and that none is named that does not exist):
