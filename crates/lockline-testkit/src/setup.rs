@@ -14,12 +14,13 @@ use crate::faults::Faults;
 use crate::peer::Peer;
 
 /// A lease that ends in no test: what must not depend on a lease is tested on it.
-pub const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// A lease that ends soon, for tests of its end. Not shorter: a busy machine stops a process for 100 ms and more.
 pub const SHORT: Duration = Duration::from_millis(600);
 
-/// How long anything may take that should happen soon: far above what it takes, far below [`LONG`].
+/// How long anything may take that should happen soon: far above what it takes, and below the first renewal of a [`LONG`]
+/// lease, so that what a bell should have told cannot be told by a renewal instead.
 pub const SOON: Duration = Duration::from_secs(10);
 
 /// After this a test is stuck.

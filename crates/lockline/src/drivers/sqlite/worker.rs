@@ -158,6 +158,11 @@ impl Worker {
         let mut again = Vec::new();
         let mut waiting = Vec::new();
         let left: HashSet<(Name, ClaimId)> = works.iter().filter_map(Work::left).collect();
+        if works.iter().any(|work| matches!(work, Work::Join(..))) {
+            // Before the join, so that no bell finds nobody: neither the one that lets a waiter in, nor the one that
+            // tells a holder at once that it was evicted.
+            self.hang_up_bell();
+        }
         let outcomes = self.attempt(&works);
         for ((work, outcome), reply) in works.into_iter().zip(outcomes).zip(replies) {
             match (&work, &outcome) {
@@ -185,15 +190,12 @@ impl Worker {
         }
     }
 
-    /// A join that is not in is asked once more if something may have changed for it since: the first that waits hangs
-    /// up the bell, and a bell rung before that found nobody; and a holder may be found dead, which no lease tells.
+    /// A join that is not in is asked once more if a holder is found dead, which no lease tells.
     fn look_twice(&mut self, joins: Vec<(Work, Result<Done, Error>, Reply)>) {
         let mut again = Vec::new();
         for (work, outcome, reply) in joins {
-            let Work::Join(claim, wait) = &work else { continue };
-            let hung_up = *wait && self.hang_up_bell();
-            let buried = self.bury_ahead(&claim.name);
-            if hung_up || buried {
+            let Work::Join(claim, _) = &work else { continue };
+            if self.bury_ahead(&claim.name) {
                 again.push((work, reply));
             } else {
                 let _ = reply.send(outcome);
@@ -205,17 +207,12 @@ impl Worker {
         }
     }
 
-    /// Whether the bell was hung up just now.
-    fn hang_up_bell(&mut self) -> bool {
+    fn hang_up_bell(&mut self) {
         if self.belfry.is_listening() {
-            return false;
+            return;
         }
-        match self.belfry.listen() {
-            Ok(()) => true,
-            Err(e) => {
-                tracing::warn!(error = %e, "no bell: waiting claims look again by themselves");
-                false
-            }
+        if let Err(e) = self.belfry.listen() {
+            tracing::warn!(error = %e, "no bell: waiting claims look again by themselves");
         }
     }
 
