@@ -1,6 +1,6 @@
 //! Which engines a test run includes. Embedded ones always run; servers run when somebody has started them.
 //!
-//! `cargo xtask test` starts servers and says so in [`VARIABLE`]: a list such as `redis=redis://127.0.0.1:7001,etcd=…`. An
+//! `cargo xtask test` starts servers and says so in [`VARIABLE`]: a list such as `redis=redis://127.0.0.1:7001 etcd=…`. An
 //! engine that is named there **must** work: if it cannot be reached, its tests fail. One that is not named is left out,
 //! visibly: `tests/engines.rs` prints the list.
 
@@ -35,7 +35,7 @@ pub fn required_url(name: &str) -> Option<String> {
 
 fn parse(list: &str, known: &[&str]) -> BTreeMap<String, String> {
     let mut required = BTreeMap::new();
-    for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+    for entry in list.split_whitespace() {
         let Some((name, url)) = entry.split_once('=') else {
             panic!("{VARIABLE}: {entry:?} is not name=url")
         };
@@ -64,9 +64,9 @@ mod tests {
 
     #[test]
     fn a_list_of_servers_is_read() {
-        let required = parse("redis=redis://h:1, etcd=etcd://a:1?x=y,", &["redis", "etcd"]);
+        let required = parse("redis=redis://h:1 etcd=etcd://a:1,b:2?x=y ", &["redis", "etcd"]);
         assert_eq!(required["redis"], "redis://h:1");
-        assert_eq!(required["etcd"], "etcd://a:1?x=y");
+        assert_eq!(required["etcd"], "etcd://a:1,b:2?x=y");
         assert!(parse("", &[]).is_empty());
     }
 
