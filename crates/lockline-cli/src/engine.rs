@@ -37,7 +37,15 @@ impl Engine {
 
     /// Connects, under a label that others see.
     pub(crate) async fn open(&self, owner: &str) -> Result<Locks, Failure> {
-        Ok(Locks::builder().owner(owner).connect(&self.url).await?)
+        // Most commands end before a thread for the file would have been worth its start.
+        let late = if self.file.is_none() || self.url.contains("thread=") {
+            ""
+        } else if self.url.contains('?') {
+            "&thread=late"
+        } else {
+            "?thread=late"
+        };
+        Ok(Locks::builder().owner(owner).connect(&format!("{}{late}", self.url)).await?)
     }
 
     /// Connects to look; `None` if there is nothing to look at: whoever only looks must not make the file.

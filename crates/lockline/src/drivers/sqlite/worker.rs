@@ -12,7 +12,7 @@ use super::bell::Belfry;
 use super::checkpoint::Checkpoints;
 use super::config::Clock;
 use super::error::{self, Failure};
-use super::file::File;
+use super::file::{self, File};
 use super::process::{Process, Watches};
 use super::request::{Done, Queue, Reply, Request, Work};
 use super::rows::{holds_of, processes_ahead};
@@ -27,8 +27,6 @@ use crate::name::Name;
 const MOST_AT_ONCE: usize = 256;
 /// So many places are renewed at once when the disk is full.
 const FEW_PLACES: usize = 16;
-/// A process without a request for this long is here to stay, and hangs up its bell.
-const SETTLED_AFTER: Duration = Duration::from_millis(50);
 /// How many rows at the head of a line are looked at for processes to watch.
 const WATCHED_ROWS: u32 = 16;
 
@@ -53,36 +51,57 @@ pub(super) struct Worker {
     /// Weak: what waits for a process to end must not keep this thread alive.
     pub(super) queue: Weak<Queue>,
     pub(super) room: Room,
+    /// It has no thread yet, and may never have one: no bell is hung up before somebody waits for it.
+    pub(super) at_hand: bool,
 }
 
 impl Worker {
     /// Serves until the driver is dropped and everything it asked for is done.
     pub(super) fn run(mut self, requests: &Receiver<Request>) {
-        // A holder wants to hear that it was evicted; but a process that lives for a moment does not pay for a bell.
-        let mut settled = false;
         loop {
             let pause = self.belfry.retry_in().or_else(|| self.checkpoints.quiet_in(&self.file));
-            let pause = pause.or((!settled).then_some(SETTLED_AFTER));
             let first = match pause {
                 None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(pause) => requests.recv_timeout(pause),
             };
             match first {
                 Ok(first) => self.serve(first, requests),
-                Err(RecvTimeoutError::Timeout) => {
-                    self.idle();
-                    if !std::mem::replace(&mut settled, true) {
-                        self.hang_up_bell();
-                    }
-                }
+                Err(RecvTimeoutError::Timeout) => self.idle(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if self.room == Room::Little {
-                self.find_room();
-            }
-            self.checkpoints.after_commit(&self.file);
+            self.look_after_file();
         }
         self.checkpoints.at_the_end(&self.file);
+    }
+
+    /// Serves what is there now, for a worker that has no thread yet.
+    pub(super) fn serve_all(&mut self, requests: &Receiver<Request>) {
+        while let Ok(first) = requests.try_recv() {
+            self.serve(first, requests);
+            self.look_after_file();
+        }
+    }
+
+    /// Whether claims of this process wait.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.belfry.is_listening()
+    }
+
+    /// It gets a thread: from now on it can wait longer for others on the file, and hear what is rung.
+    pub(super) fn settle_down(&mut self, busy_timeout: Duration) {
+        self.at_hand = false;
+        self.hang_up_bell();
+        if let Err(e) = file::wait_when_busy(&mut self.file.db, busy_timeout) {
+            tracing::debug!(error = %e, "the file's patience stays short");
+        }
+    }
+
+    /// When everyone has been answered.
+    fn look_after_file(&mut self) {
+        if self.room == Room::Little {
+            self.find_room();
+        }
+        self.checkpoints.after_commit(&self.file);
     }
 
     fn idle(&mut self) {
@@ -158,7 +177,7 @@ impl Worker {
         let mut again = Vec::new();
         let mut waiting = Vec::new();
         let left: HashSet<(Name, ClaimId)> = works.iter().filter_map(Work::left).collect();
-        if works.iter().any(|work| matches!(work, Work::Join(..))) {
+        if !self.at_hand && works.iter().any(|work| matches!(work, Work::Join(..))) {
             // Before the join, so that no bell finds nobody: neither the one that lets a waiter in, nor the one that
             // tells a holder at once that it was evicted.
             self.hang_up_bell();
