@@ -46,7 +46,7 @@
 //! | §4 `leave`: always Ok, nothing remains; never before its join | `verbs::leave_is_always_ok`, `verbs::leave_never_overtakes_its_join` |
 //! | §4 `view`: holders and waiters in order | `names::view_shows_who_and_in_which_order` |
 //! | §4 `evict`: compare-and-evict | `evict::wrong_ticket_evicts_nobody` |
-//! | §4 each verb drops all lapsed claims, wherever they stand | `verbs::lapsed_claims_go_from_anywhere` |
+//! | §4 each verb drops all lapsed claims, wherever they stand | `verbs::lapsed_claims_go_from_anywhere`, `verbs::try_enters_the_place_that_gets_in_by_it` |
 //! | §4 bells are hints; kept when early; `look_again` | `waiting::lost_bell_is_found_by_looking_again`, `waiting::bell_before_the_first_answer_counts`, `verbs::look_again_is_soon_enough` |
 //! | §6.2 only the claim that owns a place can touch it | `verbs::only_the_owner_of_a_place_can_touch_it` |
 //! | §6.4 a future dropped at any await | `cancel::dropping_lock_anywhere_leaves_nothing`, `cancel::dropping_a_waiter_anywhere_leaves_nothing`, `cancel::dropping_a_try_anywhere_leaves_nothing`, `cancel::dropping_a_release_anywhere_still_releases`, `cancel::dropping_run_and_lost_keeps_the_lock`, `cancel::dropping_a_look_anywhere_changes_nothing`, `cancel::dropping_shutdown_and_connect_anywhere` |
@@ -161,7 +161,7 @@ macro_rules! __in_process {
                 join_is_idempotent join_without_waiting_leaves_nothing renew_never_makes_a_place
                 leave_is_always_ok only_the_owner_of_a_place_can_touch_it
                 renew_for_another_ticket_extends_nothing getting_in_changes_no_deadline
-                lapsed_claims_go_from_anywhere look_again_is_soon_enough leave_never_overtakes_its_join
+                lapsed_claims_go_from_anywhere try_enters_the_place_that_gets_in_by_it look_again_is_soon_enough leave_never_overtakes_its_join
             }
             ends {
                 shutdown_leaves_everything_and_refuses shutdown_among_lockers_leaves_nothing

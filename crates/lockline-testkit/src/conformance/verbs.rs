@@ -173,6 +173,20 @@ pub async fn lapsed_claims_go_from_anywhere(setup: &Setup) {
     assert_eq!(Some(stands), last.ticket().map(|ticket| Standing::In { ticket }));
 }
 
+/// §4: a place that gets in by this very verb is in, also for a `try` of the identity that waits on it.
+pub async fn try_enters_the_place_that_gets_in_by_it(setup: &Setup) {
+    let driver = driver(setup).await;
+    let identity = |claim: Claim| Claim { identity: Some("shared".into()), ..claim };
+    let (holder, waiter, hasty) = (claim("m", SHORT), identity(claim("m", LONG)), identity(claim("m", LONG)));
+    driver.join(&holder, true).await.unwrap();
+    let waits = driver.join(&waiter, true).await.unwrap();
+    assert!(matches!(waits, Standing::Waiting { .. }));
+    // Nobody asks while the holder lapses.
+    tokio::time::sleep(SHORT + SHORT / 4).await;
+    let ticket = waits.ticket().unwrap();
+    assert_eq!(driver.join(&hasty, false).await.unwrap(), Standing::In { ticket });
+}
+
 /// §4 `look_again`: at most a second, a third of the lease, and the time until a claim before it lapses.
 pub async fn look_again_is_soon_enough(setup: &Setup) {
     let driver = driver(setup).await;
