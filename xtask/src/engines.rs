@@ -95,13 +95,13 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// What tests read: which engines there are, and where.
-    pub(crate) fn environment(&self) -> Vec<(String, String)> {
-        let names: Vec<_> = self.started.iter().map(|(engine, _)| engine.name).collect();
-        let urls = self.started.iter().filter_map(|(engine, started)| {
-            Some((format!("LOCKLINE_TEST_{}_URL", engine.name.to_uppercase()), started.url.clone()?))
-        });
-        std::iter::once(("LOCKLINE_TEST_ENGINES".to_owned(), names.join(","))).chain(urls).collect()
+    /// What tests read: the servers there are, and where. Embedded engines need none and always run.
+    pub(crate) fn environment(&self) -> (&'static str, String) {
+        let servers = self
+            .started
+            .iter()
+            .filter_map(|(engine, started)| started.url.as_ref().map(|url| format!("{}={url}", engine.name)));
+        ("LOCKLINE_TEST_ENGINES", servers.collect::<Vec<_>>().join(" "))
     }
 
     /// One line per engine, for people.
@@ -205,9 +205,8 @@ pub(crate) fn up() -> Result<()> {
     for line in fleet.description() {
         shell::say(&line);
     }
-    for (name, value) in fleet.environment() {
-        shell::put(&format!("{name}={value}"))?;
-    }
+    let (name, servers) = fleet.environment();
+    shell::put(&format!("{name}='{servers}'"))?;
     let mut text = String::new();
     for (_, started) in &mut fleet.started {
         for process in started.processes.drain(..).filter_map(|child| Process::of(child.id())) {
@@ -275,9 +274,7 @@ mod tests {
             Engine { name: "sleeper", shared: true, install: nothing_to_install, start: sleeper };
         let fleet = Fleet::start(&[&SLEEPER]).unwrap();
         let process = Process::of(fleet.started[0].1.processes[0].id()).unwrap();
-        assert!(
-            fleet.environment().contains(&("LOCKLINE_TEST_SLEEPER_URL".to_owned(), "sleep://".to_owned()))
-        );
+        assert_eq!(fleet.environment(), ("LOCKLINE_TEST_ENGINES", "sleeper=sleep://".to_owned()));
         assert!(!process.is_gone());
         drop(fleet);
         assert!(process.is_gone());

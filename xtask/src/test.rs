@@ -22,7 +22,7 @@ struct Target {
 pub(crate) fn test(names: &[String], rest: &[String]) -> Result<()> {
     let fleet = Fleet::start(&engines::named(names)?)?;
     let mut command = shell::cargo(["test", "--workspace", "--all-features", "--no-fail-fast"]);
-    command.args(rest).envs(fleet.environment());
+    command.args(rest).envs([fleet.environment()]);
     // One pipe for both, so that a result stands after the name of its program.
     let (reader, writer) = std::io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);

@@ -1,6 +1,6 @@
 //! The engines that can be measured: how to open each, and what its floors are.
 //!
-//! A new engine is a variant, an arm in [`Site::open`], and its floors.
+//! A new engine is a variant, an arm in `Site::open`, and its floors.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

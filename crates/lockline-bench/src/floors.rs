@@ -14,6 +14,7 @@ use lockline::line::{Claim, ClaimId, Line, Mode, Now, Ticket, Who};
 use lockline::time::BootClock;
 
 use crate::engine::{Engine, Site};
+use crate::stats::Times;
 
 /// One operation of the engine, bare.
 #[derive(Debug)]
@@ -137,4 +138,28 @@ pub fn pure_line_ns() -> Result<f64> {
         std::hint::black_box(line.leave(now(), claim.id));
     }
     Ok(start.elapsed().as_nanos() as f64 / f64::from(TIMES))
+}
+
+/// What it takes to ask another thread and to be woken by its answer, in microseconds: an embedded engine that serves its
+/// file on a thread of its own pays this for each verb, and on a busy machine it is most of what a cycle takes.
+///
+/// # Errors
+/// If no thread can be started.
+pub async fn thread_round_trip_us() -> Result<f64> {
+    let (ask, asked) = std::sync::mpsc::channel::<tokio::sync::oneshot::Sender<()>>();
+    std::thread::Builder::new().spawn(move || {
+        while let Ok(reply) = asked.recv() {
+            // An error means that nobody waits for it any more.
+            let _ = reply.send(());
+        }
+    })?;
+    let mut times = Times::default();
+    for _ in 0..2_000 {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let at = Instant::now();
+        ask.send(reply)?;
+        answer.await?;
+        times.add(at.elapsed(), 1);
+    }
+    Ok(times.quantile_us(0.5))
 }

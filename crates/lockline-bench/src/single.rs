@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use lockline::Mutex;
 
 use crate::allocator::allocations;
-use crate::engine::Site;
+use crate::engine::{Engine, Site};
 use crate::floors::{Floor, pure_line_ns};
 use crate::row::Row;
 use crate::stats::Times;
@@ -59,7 +59,11 @@ pub async fn uncontended(site: &Site, window: Duration) -> Result<Row> {
         .against("us", cycles.quantile_us(0.5), floor.name(), floors.quantile_us(0.5))
         .with("p99_us", cycles.quantile_us(0.99))
         .with("allocations", allocated);
-    Ok(if site.engine.is_shared() { row } else { row.with("pure_line_us", pure_line_ns()? / 1e3) })
+    Ok(match site.engine {
+        Engine::Memory => row.with("pure_line_us", pure_line_ns()? / 1e3),
+        #[cfg(feature = "sqlite")]
+        Engine::Sqlite => row.with("thread_round_trip_us", crate::floors::thread_round_trip_us().await?),
+    })
 }
 
 /// One owner takes a lock that it already holds.

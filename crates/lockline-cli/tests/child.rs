@@ -1,5 +1,7 @@
 //! The command that runs under the lock: its streams, environment, group and signals, and that it never goes on alone.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 use common::{Lab, kill, lives, until};
 use std::io::Write;
@@ -100,7 +102,7 @@ impl IntoShell for std::process::Command {
 fn a_killed_wrapper_takes_its_command_with_it_at_once() {
     let lab = Lab::new();
     // `exec`, so that the command is the sleeper itself and no guardian is needed.
-    let held = lab.hold(&[], "x", "echo $$; exec sleep 1000");
+    let held = lab.hold(&["--lease", "1s"], "x", "echo $$; exec sleep 1000");
     let command: i32 = held.first.parse().unwrap();
     assert!(lives(command));
     kill("KILL", held.pid());

@@ -1,5 +1,7 @@
 //! Every exit code, and that a lock is let go whatever the code.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 use common::{Lab, assert_one_line, ended, kill, lives, until};
 

@@ -1,5 +1,7 @@
 //! The lock is lost while the command runs: the command is stopped, and the exit code says so.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 use common::{Lab, ended, kill, lives, until};
 use std::time::{Duration, Instant};
@@ -12,8 +14,11 @@ fn token(lab: &Lab, name: &str) -> String {
 fn an_evicted_holder_is_asked_to_end_and_says_79() {
     let lab = Lab::new();
     for now in [true, false] {
-        let mut held =
-            lab.hold(&[], "x", "trap 'echo bye; exit 3' TERM; echo in; while :; do sleep 0.02; done");
+        let mut held = lab.hold(
+            &["--lease", "1s"],
+            "x",
+            "trap 'echo bye; exit 3' TERM; echo in; while :; do sleep 0.02; done",
+        );
         let token = token(&lab, "x");
         let mut args = vec!["evict", "x", "--token", &token];
         args.extend(now.then_some("--now"));
@@ -21,11 +26,12 @@ fn an_evicted_holder_is_asked_to_end_and_says_79() {
         assert_eq!((evicted.code, evicted.out.as_str()), (Some(0), ""));
         assert!(evicted.err.starts_with("lockline: evicted sh ("), "{evicted:?}");
         assert!(evicted.err.contains("\nhint: "), "{evicted:?}");
-        assert_eq!(evicted.err.contains("only the token protects"), true);
+        assert!(evicted.err.contains("only the token protects"), "{evicted:?}");
         assert_eq!(held.next_line(), "bye");
         let said = held.end();
         assert_eq!(said.code, Some(79), "{said:?}");
-        assert!(said.err.contains("evicted"), "{said:?}");
+        // Dropped at once and before it had a bell, a holder finds only that nothing is known of it.
+        assert!(said.err.contains("evicted") || now && said.err.contains("forgot"), "{said:?}");
         assert_eq!(lab.counts("x"), (0, 0));
     }
 }
@@ -34,7 +40,7 @@ fn an_evicted_holder_is_asked_to_end_and_says_79() {
 fn who_does_not_end_is_killed_after_the_grace_with_all_its_children() {
     let lab = Lab::new();
     let script = "trap '' TERM; sh -c \"trap '' TERM; while :; do sleep 0.05; done\" & echo $!; while :; do sleep 0.05; done";
-    let held = lab.hold(&["--grace", "300ms", "-q"], "x", script);
+    let held = lab.hold(&["--lease", "1s", "--grace", "300ms", "-q"], "x", script);
     let grandchild: i32 = held.first.parse().unwrap();
     let began = Instant::now();
     lab.say(&["evict", "x", "--now", "--token", &token(&lab, "x")]);
@@ -48,7 +54,7 @@ fn who_does_not_end_is_killed_after_the_grace_with_all_its_children() {
 fn a_child_that_outlives_the_command_is_killed_too() {
     let lab = Lab::new();
     let script = "sh -c \"trap '' TERM; while :; do sleep 0.05; done\" >/dev/null 2>&1 & echo $!; while :; do sleep 0.05; done";
-    let held = lab.hold(&["--grace", "300ms"], "x", script);
+    let held = lab.hold(&["--lease", "1s", "--grace", "300ms"], "x", script);
     let grandchild: i32 = held.first.parse().unwrap();
     lab.say(&["evict", "x", "--now", "--token", &token(&lab, "x")]);
     assert_eq!(held.end().code, Some(79));

@@ -1,5 +1,7 @@
 //! On a terminal: the live line, and who the keyboard talks to. The terminal is made by `script` of util-linux.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 use common::{Lab, Said, said, until};
 use std::process::{Command, Stdio};
@@ -7,9 +9,10 @@ use std::process::{Command, Stdio};
 const LOCKLINE: &str = env!("CARGO_BIN_EXE_lockline");
 
 fn on_terminal(lab: &Lab, line: &str) -> Command {
-    let mut command = Command::new("script");
+    // A test that waits for a word that never comes ends with its terminal.
+    let mut command = Command::new("timeout");
     command
-        .args(["-qec", line, "/dev/null"])
+        .args(["--foreground", "60", "script", "-qec", line, "/dev/null"])
         .env("XDG_STATE_HOME", lab.state.path())
         .env_remove("LOCKLINE_URL");
     command.env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -94,7 +97,7 @@ fn the_keyboard_comes_back() {
 #[test]
 fn the_interrupt_key_reaches_the_command() {
     let lab = Lab::new();
-    let line = format!("'{LOCKLINE}' run x -- sh -c 'echo ready; sleep 1000'");
+    let line = format!("'{LOCKLINE}' run x -- sh -c 'echo ready; while :; do sleep 0.05; done'");
     let seen = typed(&mut on_terminal(&lab, &line), b"\x03", "ready");
     assert_eq!(seen.code, Some(130), "{seen:?}");
     assert_eq!(lab.counts("x"), (0, 0));

@@ -1,5 +1,7 @@
 //! Bad input: one clear line, exit code 64, no change anywhere; and never a secret.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 use common::{Lab, assert_one_line};
 

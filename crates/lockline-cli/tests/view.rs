@@ -1,5 +1,7 @@
 //! Who holds what: `ls`, `show`, `watch`, their JSON, hostile names; and first come, first served.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 use common::{Lab, ended};
 use std::collections::BTreeSet;

@@ -1,1 +1,24 @@
-//! One conformance suite for every driver.
+//! One conformance suite for every driver, and the faults to test it with.
+//!
+//! A driver's test file says how to make a fresh [`Engine`](engine::Engine) and runs the suite:
+//!
+//! ```ignore
+//! lockline_testkit::conformance!(lockline_testkit::engine::sqlite());
+//! lockline_testkit::conformance_across_processes!(lockline_testkit::engine::sqlite());
+//! ```
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`engine`] | what a driver's test file provides |
+//! | [`mod@conformance`] | the behaviours, and the table: design line → test |
+//! | [`setup`] | clients, faulty clients and child processes on one engine; waiting for something to become so |
+//! | [`faults`] | a driver that counts, loses, delays, repeats and hangs |
+//! | [`peer`] | real child processes, driven over stdin and stdout |
+//! | [`engines`] | which engines a run includes, and which it leaves out |
+
+pub mod conformance;
+pub mod engine;
+pub mod engines;
+pub mod faults;
+pub mod peer;
+pub mod setup;

@@ -1,5 +1,7 @@
 //! Several locks at once: two transfers between the same accounts, in opposite directions, without deadlock.
 
+#![allow(clippy::print_stdout)] // An example talks.
+
 use lockline::Locks;
 
 #[tokio::main(flavor = "current_thread")]

@@ -1,5 +1,7 @@
 //! The same without an async runtime.
 
+#![allow(clippy::print_stdout)] // An example talks.
+
 use lockline::blocking::Locks;
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! Leader election: three nodes, one leads; when it resigns, the next one does.
 
+#![allow(clippy::print_stdout)] // An example talks.
+
 use lockline::Locks;
 use std::time::Duration;
 

@@ -3,6 +3,8 @@
 //! The lock is held with a fixed lease that ends while its holder is "paused". The next holder writes; then the first
 //! one wakes up, does not look at its lock, and writes too. The predicate refuses it.
 
+#![allow(clippy::print_stdout)] // An example talks.
+
 use lockline::Locks;
 use lockline::fence::{Fence, Gate};
 use rusqlite::Connection;

@@ -1,5 +1,7 @@
 //! A mutex: wait for it, try it, wait for a while; a lost lock ends the work.
 
+#![allow(clippy::print_stdout)] // An example talks.
+
 use lockline::{Locks, LossReason};
 use std::time::Duration;
 

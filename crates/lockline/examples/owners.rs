@@ -1,5 +1,7 @@
 //! Reentrancy: a function that locks calls another one that locks the same.
 
+#![allow(clippy::print_stdout)] // An example talks.
+
 use lockline::{Locks, Owner};
 
 async fn close_account(me: &Owner) -> lockline::Result<()> {

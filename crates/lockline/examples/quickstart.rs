@@ -1,5 +1,7 @@
 //! The README's sample: one lock, held and released. Run it twice at once and see the second wait its turn.
 
+#![allow(clippy::print_stdout)] // An example talks.
+
 use lockline::Locks;
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! A read-write lock: readers share, a writer is alone, and neither starves.
 
+#![allow(clippy::print_stdout)] // An example talks.
+
 use lockline::Locks;
 
 #[tokio::main(flavor = "current_thread")]

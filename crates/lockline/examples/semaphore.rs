@@ -1,5 +1,7 @@
 //! A semaphore: at most four at the GPUs, whatever the number of machines.
 
+#![allow(clippy::print_stdout)] // An example talks.
+
 use lockline::Locks;
 
 #[tokio::main(flavor = "current_thread")]

@@ -37,6 +37,8 @@ struct Engine {
     departures: Arc<OnceLock<Arc<Departures>>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// The process whose thread it is: a fork has none.
+    pid: u32,
 }
 
 impl Engine {
@@ -63,7 +65,13 @@ impl Engine {
                 });
             })
             .map_err(failed)?;
-        Ok(Arc::new(Engine { handle, departures, stop: Some(stop), thread: Some(thread) }))
+        Ok(Arc::new(Engine {
+            handle,
+            departures,
+            stop: Some(stop),
+            thread: Some(thread),
+            pid: std::process::id(),
+        }))
     }
 
     fn wait<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
@@ -78,6 +86,12 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if std::process::id() != self.pid {
+            // The thread stayed in the parent: whoever joined it here would wait for ever, and waking it would reach for
+            // locks that it may have held at the moment of the fork.
+            std::mem::forget((self.stop.take(), self.thread.take()));
+            return;
+        }
         drop(self.stop.take());
         if let Some(thread) =
             self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id())

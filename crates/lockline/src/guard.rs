@@ -144,11 +144,11 @@ impl Guard {
 }
 
 async fn release_one(grip: Arc<Grip>) -> Result<()> {
-    match Arc::try_unwrap(grip) {
-        Ok(last) => last.release().await,
-        Err(shared) => {
-            shared.loss().map_or(Ok(()), |reason| Err(Lost { name: shared.name().clone(), reason }.into()))
-        }
+    let lost = grip.loss().map(|reason| Lost { name: grip.name().clone(), reason });
+    // Of guards that are released at the same moment exactly one is the last, and waits for the engine.
+    match Arc::into_inner(grip) {
+        Some(last) => last.release().await,
+        None => lost.map_or(Ok(()), |lost| Err(lost.into())),
     }
 }
 

@@ -21,7 +21,7 @@
 //!
 //! # A lock is a line
 //! Claims stand in line; those at the front that fit together hold the lock. Hence order of arrival, always; direct
-//! handoff instead of a race; and the place's number is the fencing token. See [`line`].
+//! handoff instead of a race; and the place's number is the fencing token. See [`mod@line`].
 //!
 //! # What a lock can promise
 //! A guard is valid until it says it is lost, and it says so in time, without any network. But a process can be stopped
@@ -29,7 +29,7 @@
 //! (see [`fence`]). What each engine promises beyond that is [`Guarantees`](driver::Guarantees).
 //!
 //! # Where things live
-//! [`Locks`] and the primitives are for users; [`driver`] and [`line`] are for authors of engines; everything in between
+//! [`Locks`] and the primitives are for users; [`driver`] and [`mod@line`] are for authors of engines; everything in between
 //! (waiting, renewing, losing) is private and written once.
 
 #![forbid(unsafe_code)]

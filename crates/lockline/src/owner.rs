@@ -44,6 +44,8 @@ struct Inner {
     client: Arc<Client>,
     who: Arc<Who>,
     identity: Option<Arc<str>>,
+    /// Never let a grip go while this is locked: the last reference to one locks it itself, to forget the name. While
+    /// somebody looks, a guard may be dropped elsewhere, and then the one in the looker's hand is the last.
     held: Mutex<HashMap<Name, Slot>>,
 }
 
@@ -96,17 +98,26 @@ impl Owner {
 
     /// The hold this owner has on a lock, if it is still valid.
     pub(crate) fn holds(&self, name: &Name) -> Option<Arc<Grip>> {
-        match locked(&self.inner.held).get(name)? {
-            Slot::Held(grip) => grip.upgrade().filter(|grip| grip.loss().is_none()),
+        let grip = match locked(&self.inner.held).get(name)? {
+            Slot::Held(grip) => grip.upgrade(),
             Slot::Acquiring(_) => None,
-        }
+        };
+        grip.filter(|grip| grip.loss().is_none())
     }
 
     /// Whether this owner holds any lock that sorts after `name`.
     pub(crate) fn holds_after(&self, name: &Name) -> Option<Name> {
-        let held = locked(&self.inner.held);
-        let mut later = held.iter().filter(|(other, slot)| *other > name && slot.is_live());
-        later.next().map(|(other, _)| other.clone())
+        let later: Vec<(Name, Option<Arc<Grip>>)> = locked(&self.inner.held)
+            .iter()
+            .filter(|(other, _)| *other > name)
+            .filter_map(|(other, slot)| match slot {
+                Slot::Acquiring(_) => Some((other.clone(), None)),
+                Slot::Held(grip) => Some((other.clone(), Some(grip.upgrade()?))),
+            })
+            .collect();
+        let mut live =
+            later.iter().filter(|(_, grip)| grip.as_ref().is_none_or(|grip| grip.loss().is_none()));
+        live.next().map(|(other, _)| other.clone())
     }
 
     /// Enters again, or gets the lock.
@@ -136,6 +147,7 @@ impl Owner {
     }
 
     fn find(&self, name: &Name) -> Found {
+        let _gone;
         let mut held = locked(&self.inner.held);
         let mut entry = match held.entry(name.clone()) {
             Entry::Occupied(entry) => entry,
@@ -148,9 +160,10 @@ impl Owner {
         match entry.get() {
             Slot::Acquiring(done) => Found::Busy(done.clone()),
             // A hold that was lost is not entered again: the owner stands in line anew, with a new id.
-            Slot::Held(grip) => match grip.upgrade().filter(|grip| grip.loss().is_none()) {
-                Some(grip) => Found::Held(grip),
-                None => {
+            Slot::Held(grip) => match grip.upgrade() {
+                Some(grip) if grip.loss().is_none() => Found::Held(grip),
+                gone => {
+                    _gone = gone;
                     let turn = self.turn(name);
                     entry.insert(Slot::Acquiring(turn.done.clone()));
                     Found::Free(turn)
@@ -188,15 +201,6 @@ fn would_deadlock(request: &Request, held: Mode) -> Error {
     Error::new(ErrorKind::Deadlock, "lock", message)
         .about(&request.name)
         .hint("release the first hold, or take the stronger one from the start")
-}
-
-impl Slot {
-    fn is_live(&self) -> bool {
-        match self {
-            Slot::Acquiring(_) => true,
-            Slot::Held(grip) => grip.upgrade().is_some_and(|grip| grip.loss().is_none()),
-        }
-    }
 }
 
 impl Turn {

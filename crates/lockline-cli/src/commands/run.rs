@@ -89,9 +89,11 @@ fn label_for(command: &[OsString]) -> String {
 }
 
 async fn carry_out(plan: &Plan, talk: Talk) -> Result<u8, Failure> {
-    let locks = plan.engine.open(&plan.owner).await?;
+    // Side by side: most engines open on another thread or machine, and meanwhile this thread has nothing to do.
+    let (locks, signals) = tokio::join!(plan.engine.open(&plan.owner), async { Signals::listen() });
+    let locks = locks?;
     let mut signals =
-        Signals::listen().map_err(|e| Failure::new(code::SYSTEM, format!("signals cannot be heard: {e}")))?;
+        signals.map_err(|e| Failure::new(code::SYSTEM, format!("signals cannot be heard: {e}")))?;
     let guard = match get(&locks, plan, talk, &mut signals).await {
         Ok(Got::Guard(guard)) => guard,
         // Whatever stands in the line leaves it before we go.
@@ -112,6 +114,8 @@ async fn carry_out(plan: &Plan, talk: Talk) -> Result<u8, Failure> {
         Err(failure) => Err(failure),
     };
     let let_go = let_go(&locks, guard, talk).await;
+    // The process ends now, and its connections with it; closing them one by one would only take time.
+    std::mem::forget(locks);
     // That the command could not be run says more than that the lock was lost meanwhile.
     ended.and_then(|code| let_go.map(|()| code))
 }

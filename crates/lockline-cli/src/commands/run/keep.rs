@@ -110,9 +110,8 @@ impl Keeping<'_> {
             if let Change::Ended(status) = self.change()? {
                 return Ok(status);
             }
-            match self.signals.next_or_child().await {
-                Some(signal) => self.child.send(signal),
-                None => {}
+            if let Some(signal) = self.signals.next_or_child().await {
+                self.child.send(signal);
             }
         }
     }

@@ -42,6 +42,11 @@ impl SqliteConfig {
                 return Err(Error::new(ErrorKind::Invalid, "url", message));
             }
         };
+        let config = match url.take("thread").as_deref() {
+            None | Some("own") => config,
+            Some("late") => config.late_thread(true),
+            Some(_) => return Err(Error::new(ErrorKind::Invalid, "url", "thread is either own or late")),
+        };
         url.finish()?;
         Ok(config)
     }

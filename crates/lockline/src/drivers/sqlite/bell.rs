@@ -34,7 +34,7 @@ pub(super) struct Belfry {
     me: Process,
     board: Bells,
     runtime: Handle,
-    /// Made on first use: a process that never waits and never rings has no socket.
+    /// Made on first use: a process that never rings has no socket for it.
     out: Option<UnixDatagram>,
     listener: Option<AbortHandle>,
     /// It could not be hung up before: claims wait that nobody can ring for.
@@ -58,8 +58,7 @@ impl Belfry {
         self.listener.is_some()
     }
 
-    /// Hangs up this process's bell. A claim that was told to wait before must be looked at again afterwards: a bell
-    /// that was rung in between found nobody.
+    /// Hangs up this process's bell. To be done before the first join: a bell that is rung earlier finds nobody.
     pub(super) fn listen(&mut self) -> io::Result<()> {
         self.hang_up().inspect_err(|_| self.has_failed = true)?;
         if std::mem::take(&mut self.has_failed) {

@@ -1,7 +1,7 @@
 //! Where the file is, and how to treat it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ pub struct SqliteConfig {
     pub(super) create_dir: bool,
     pub(super) allow_unproven_file_system: bool,
     pub(super) busy_timeout: Duration,
+    pub(super) late_thread: bool,
     pub(super) clock: Clock,
 }
 
@@ -31,8 +32,14 @@ impl SqliteConfig {
             create_dir: false,
             allow_unproven_file_system: false,
             busy_timeout: Duration::from_secs(5),
+            late_thread: false,
             clock: Clock::real(),
         }
+    }
+
+    /// Where the file is, or will be.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Makes the file's directory, with those above it, for this user only (mode 0700) if it is missing.
@@ -63,6 +70,17 @@ impl SqliteConfig {
     #[must_use]
     pub fn busy_timeout(mut self, timeout: Duration) -> SqliteConfig {
         self.busy_timeout = timeout;
+        self
+    }
+
+    /// Serves the file on the calling thread until somebody has to wait or the program has lived for 50 ms, and only
+    /// then on a thread of its own. For a command that takes one lock, does a little and ends: starting a thread and
+    /// changing between the two costs it more than its transactions.
+    ///
+    /// Default: `false`, because whoever shares its runtime with others must not hold it up for a disk.
+    #[must_use]
+    pub fn late_thread(mut self, late: bool) -> SqliteConfig {
+        self.late_thread = late;
         self
     }
 

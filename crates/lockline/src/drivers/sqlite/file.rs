@@ -69,6 +69,15 @@ pub(super) fn connect(path: &Path, busy_timeout: Duration) -> rusqlite::Result<C
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // Otherwise SQLite, built with STAT4, plans a statement anew whenever other values are bound to it.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    wait_when_busy(&mut db, busy_timeout)?;
+    // A power loss may undo the last commits, but it also ends the boot whose leases they were; and tickets have the
+    // wall clock as their floor. A crash of a process loses nothing.
+    db.pragma_update(None, "synchronous", "NORMAL")?;
+    Ok(db)
+}
+
+/// Waits for others on the file, for as long as `timeout`.
+pub(super) fn wait_when_busy(db: &mut Connection, timeout: Duration) -> rusqlite::Result<()> {
     let mut started = Instant::now();
     // SQLite's own handler sleeps up to 100 ms: with short transactions that is four owner changes a second.
     db.busy_handler(Some(move |tries: i32| {
@@ -79,12 +88,8 @@ pub(super) fn connect(path: &Path, busy_timeout: Duration) -> rusqlite::Result<C
             0..2 => std::thread::yield_now(),
             _ => std::thread::sleep(Duration::from_micros(20 << (tries - 2).min(6))),
         }
-        started.elapsed() < busy_timeout
-    }))?;
-    // A power loss may undo the last commits, but it also ends the boot whose leases they were; and tickets have the
-    // wall clock as their floor. A crash of a process loses nothing.
-    db.pragma_update(None, "synchronous", "NORMAL")?;
-    Ok(db)
+        started.elapsed() < timeout
+    }))
 }
 
 fn refuse_old_sqlite() -> Result<(), Error> {

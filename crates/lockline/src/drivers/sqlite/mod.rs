@@ -4,6 +4,7 @@ mod address;
 mod bell;
 mod checkpoint;
 mod config;
+mod desk;
 mod error;
 mod file;
 mod process;
@@ -18,7 +19,8 @@ mod worker;
 mod tests;
 
 use std::fmt;
-use std::sync::{Arc, mpsc};
+use std::path::Path;
+use std::sync::{Arc, Weak, mpsc};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -29,14 +31,14 @@ use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Q
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, LineView, Place, Refusal, Standing, Ticket};
 use crate::name::Name;
+use desk::{AT_HAND_TIMEOUT, Desk, Station};
 use request::{Done, Queue, Request, Work};
 use worker::{Room, Worker};
 
 /// Locks in one SQLite file, for the processes of one host. See the [module](self).
 pub struct Sqlite {
     info: DriverInfo,
-    /// The worker ends when this is gone. What watches processes has a weak one.
-    queue: Arc<Queue>,
+    desk: Arc<Desk>,
 }
 
 impl Sqlite {
@@ -59,7 +61,7 @@ impl Sqlite {
     /// behind its `join` in the queue, whatever happens to the futures.
     fn ask<T>(&self, work: Work, pick: impl FnOnce(Done) -> Result<T> + Send + 'static) -> Verb<'static, T> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.queue.send(Request::Work(work, reply)).is_ok();
+        let sent = self.desk.send(Request::Work(work, reply));
         let address = self.info.address.clone();
         Box::pin(async move {
             let answer = if sent { answer.await.ok() } else { None };
@@ -75,36 +77,54 @@ async fn open(config: SqliteConfig, bells: Bells, runtime: Handle) -> Result<Sql
     let guarantees = Guarantees { fencing: Fencing::Always, exclusion: Exclusion::Always };
     let info = DriverInfo { driver: "sqlite", address: address.clone(), guarantees };
     let (queue, requests) = mpsc::channel();
+    // What watches processes has a weak one: it must not keep the worker alive.
     let queue = Arc::new(queue);
-    let (opened, is_open) = oneshot::channel();
     let weak = Arc::downgrade(&queue);
-    let serve = move || match file::open(&config, &path, &address) {
+    if config.late_thread {
+        let busy_timeout = config.busy_timeout;
+        let worker = worker(config.busy_timeout(AT_HAND_TIMEOUT), &path, &address, bells, &runtime, weak)?;
+        let station = Station { worker, requests, busy_timeout };
+        return Ok(Sqlite { info, desk: Desk::at_hand(queue, station, &runtime) });
+    }
+    let (opened, is_open) = oneshot::channel();
+    let serve = move || match worker(config, &path, &address, bells, &runtime, weak) {
         Err(e) => drop(opened.send(Err(e))),
-        Ok(file) => {
-            let me = process::Process::this();
-            let belfry = bell::Belfry::new(file.identity, me, bells, runtime.clone());
-            let watches = process::Watches::new(me, runtime);
-            let worker = Worker {
-                file,
-                clock: config.clock,
-                me,
-                address,
-                belfry,
-                watches,
-                checkpoints: checkpoint::Checkpoints::new(),
-                queue: weak,
-                room: Room::Enough,
-            };
+        Ok(worker) => {
             if opened.send(Ok(())).is_ok() {
                 worker.run(&requests);
             }
         }
     };
-    std::thread::Builder::new().name("lockline-sqlite".to_owned()).spawn(serve).map_err(|e| {
+    desk::thread(serve).map_err(|e| {
         Error::new(ErrorKind::Limit, "open", "no thread could be started").caused_by(e).at(&info.address)
     })?;
     is_open.await.unwrap_or_else(|_| Err(gone(&info.address)))?;
-    Ok(Sqlite { info, queue })
+    Ok(Sqlite { info, desk: Desk::staffed(queue) })
+}
+
+/// Opens the file and makes what serves it. Blocks.
+fn worker(
+    config: SqliteConfig,
+    path: &Path,
+    address: &Arc<str>,
+    bells: Bells,
+    runtime: &Handle,
+    queue: Weak<Queue>,
+) -> Result<Worker> {
+    let file = file::open(&config, path, address)?;
+    let me = process::Process::this();
+    Ok(Worker {
+        belfry: bell::Belfry::new(file.identity, me, bells, runtime.clone()),
+        watches: process::Watches::new(me, runtime.clone()),
+        file,
+        clock: config.clock,
+        me,
+        address: address.clone(),
+        checkpoints: checkpoint::Checkpoints::new(),
+        queue,
+        room: Room::Enough,
+        at_hand: config.late_thread,
+    })
 }
 
 /// The worker has ended in the middle of its work, which only a bug can do.
@@ -154,7 +174,7 @@ impl Driver for Sqlite {
 
     fn view<'a>(&'a self, query: &'a Query) -> Verb<'a, Vec<LineView>> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.queue.send(Request::View(query.clone(), reply)).is_ok();
+        let sent = self.desk.send(Request::View(query.clone(), reply));
         Box::pin(async move {
             let answer = if sent { answer.await.ok() } else { None };
             answer.unwrap_or_else(|| Err(gone(&self.info.address)))

@@ -96,11 +96,9 @@ impl<'c> Ledger<'c> {
             }
         } else if let Some((ticket, mode, is_in)) = self.place_of_identity(claim)? {
             if mode != claim.mode {
-                self.settle_if_needed(&claim.name, None)?;
                 return Ok(Err(Refusal::WouldWaitForItself));
             }
             if !wait && !is_in {
-                self.settle_if_needed(&claim.name, None)?;
                 return Ok(Ok(Standing::Out));
             }
             self.insert(claim, ticket, is_in)?;
@@ -264,8 +262,10 @@ impl<'c> Ledger<'c> {
             .optional()
     }
 
-    fn place_of_identity(&self, claim: &Claim) -> Sql<Option<(Ticket, Mode, bool)>> {
+    fn place_of_identity(&mut self, claim: &Claim) -> Sql<Option<(Ticket, Mode, bool)>> {
         let Some(identity) = &claim.identity else { return Ok(None) };
+        // The holder before it may just have lapsed: then the place is in by this very verb.
+        self.settle_if_needed(&claim.name, None)?;
         self.db
             .prepare_cached(include_str!("sql/identity.sql"))?
             .query_row(params![claim.name.as_str(), identity], |row| {

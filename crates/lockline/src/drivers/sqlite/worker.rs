@@ -6,12 +6,13 @@
 use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::bell::Belfry;
 use super::checkpoint::Checkpoints;
 use super::config::Clock;
 use super::error::{self, Failure};
-use super::file::File;
+use super::file::{self, File};
 use super::process::{Process, Watches};
 use super::request::{Done, Queue, Reply, Request, Work};
 use super::rows::{holds_of, processes_ahead};
@@ -50,6 +51,8 @@ pub(super) struct Worker {
     /// Weak: what waits for a process to end must not keep this thread alive.
     pub(super) queue: Weak<Queue>,
     pub(super) room: Room,
+    /// It has no thread yet, and may never have one: no bell is hung up before somebody waits for it.
+    pub(super) at_hand: bool,
 }
 
 impl Worker {
@@ -66,12 +69,39 @@ impl Worker {
                 Err(RecvTimeoutError::Timeout) => self.idle(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if self.room == Room::Little {
-                self.find_room();
-            }
-            self.checkpoints.after_commit(&self.file);
+            self.look_after_file();
         }
         self.checkpoints.at_the_end(&self.file);
+    }
+
+    /// Serves what is there now, for a worker that has no thread yet.
+    pub(super) fn serve_all(&mut self, requests: &Receiver<Request>) {
+        while let Ok(first) = requests.try_recv() {
+            self.serve(first, requests);
+            self.look_after_file();
+        }
+    }
+
+    /// Whether claims of this process wait.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.belfry.is_listening()
+    }
+
+    /// It gets a thread: from now on it can wait longer for others on the file, and hear what is rung.
+    pub(super) fn settle_down(&mut self, busy_timeout: Duration) {
+        self.at_hand = false;
+        self.hang_up_bell();
+        if let Err(e) = file::wait_when_busy(&mut self.file.db, busy_timeout) {
+            tracing::debug!(error = %e, "the file's patience stays short");
+        }
+    }
+
+    /// When everyone has been answered.
+    fn look_after_file(&mut self) {
+        if self.room == Room::Little {
+            self.find_room();
+        }
+        self.checkpoints.after_commit(&self.file);
     }
 
     fn idle(&mut self) {
@@ -147,6 +177,11 @@ impl Worker {
         let mut again = Vec::new();
         let mut waiting = Vec::new();
         let left: HashSet<(Name, ClaimId)> = works.iter().filter_map(Work::left).collect();
+        if !self.at_hand && works.iter().any(|work| matches!(work, Work::Join(..))) {
+            // Before the join, so that no bell finds nobody: neither the one that lets a waiter in, nor the one that
+            // tells a holder at once that it was evicted.
+            self.hang_up_bell();
+        }
         let outcomes = self.attempt(&works);
         for ((work, outcome), reply) in works.into_iter().zip(outcomes).zip(replies) {
             match (&work, &outcome) {
@@ -174,15 +209,12 @@ impl Worker {
         }
     }
 
-    /// A join that is not in is asked once more if something may have changed for it since: the first that waits hangs
-    /// up the bell, and a bell rung before that found nobody; and a holder may be found dead, which no lease tells.
+    /// A join that is not in is asked once more if a holder is found dead, which no lease tells.
     fn look_twice(&mut self, joins: Vec<(Work, Result<Done, Error>, Reply)>) {
         let mut again = Vec::new();
         for (work, outcome, reply) in joins {
-            let Work::Join(claim, wait) = &work else { continue };
-            let hung_up = *wait && self.hang_up_bell();
-            let buried = self.bury_ahead(&claim.name);
-            if hung_up || buried {
+            let Work::Join(claim, _) = &work else { continue };
+            if self.bury_ahead(&claim.name) {
                 again.push((work, reply));
             } else {
                 let _ = reply.send(outcome);
@@ -194,17 +226,12 @@ impl Worker {
         }
     }
 
-    /// Whether the bell was hung up just now.
-    fn hang_up_bell(&mut self) -> bool {
+    fn hang_up_bell(&mut self) {
         if self.belfry.is_listening() {
-            return false;
+            return;
         }
-        match self.belfry.listen() {
-            Ok(()) => true,
-            Err(e) => {
-                tracing::warn!(error = %e, "no bell: waiting claims look again by themselves");
-                false
-            }
+        if let Err(e) = self.belfry.listen() {
+            tracing::warn!(error = %e, "no bell: waiting claims look again by themselves");
         }
     }
 

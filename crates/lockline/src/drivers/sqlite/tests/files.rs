@@ -206,7 +206,7 @@ async fn a_leave_in_the_same_transaction_is_the_last_word() {
     let (holder, _) = open(&path).await;
     let first = claim("x", Mode::Exclusive, LEASE);
     holder.join(&first, true).await.unwrap();
-    // A process that never waited: its first waiting claim hangs up the bell and is looked at twice.
+    // A join that waits is looked at twice if somebody before it is found dead: it must not come back after its leave.
     let (file, _) = open(&path).await;
     let blocker = rusqlite::Connection::open(&path).unwrap();
     blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
