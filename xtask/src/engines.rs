@@ -3,6 +3,9 @@
 //! A new engine is a row in [`ENGINES`] and two functions: one that installs what is missing, one that starts it in an
 //! empty folder, on a free port, as processes of its own.
 
+mod apt;
+mod redis;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -21,8 +24,8 @@ use crate::{shell, workspace};
 pub(crate) struct Engine {
     /// As in URLs, and in `LOCKLINE_TEST_ENGINES`.
     pub(crate) name: &'static str,
-    /// Whether several processes can reach it, and be tortured on it.
-    pub(crate) shared: bool,
+    /// Whether the torturer knows it.
+    pub(crate) tortured: bool,
     /// Installs what is missing, and does nothing if nothing is.
     install: fn() -> Result<()>,
     /// Starts it with its data in this folder.
@@ -31,8 +34,9 @@ pub(crate) struct Engine {
 
 /// All of them.
 pub(crate) const ENGINES: &[Engine] = &[
-    Engine { name: "memory", shared: false, install: nothing_to_install, start: in_the_process },
-    Engine { name: "sqlite", shared: true, install: nothing_to_install, start: in_the_process },
+    Engine { name: "memory", tortured: false, install: nothing_to_install, start: in_the_process },
+    Engine { name: "sqlite", tortured: true, install: nothing_to_install, start: in_the_process },
+    Engine { name: "redis", tortured: false, install: redis::install, start: redis::start },
 ];
 
 /// An engine that runs.
@@ -148,6 +152,7 @@ fn stop_when_told_to() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
+            apt::let_services_start();
             for process in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
                 process.signal(Signal::TERM);
             }
@@ -261,7 +266,7 @@ mod tests {
     fn an_engine_that_does_not_exist_is_refused_by_name() {
         assert_eq!(named(&[]).unwrap().len(), ENGINES.len());
         assert_eq!(named(&["sqlite".to_owned()]).unwrap()[0].name, "sqlite");
-        assert!(named(&["oracle".to_owned()]).unwrap_err().to_string().contains("memory, sqlite"));
+        assert!(named(&["oracle".to_owned()]).unwrap_err().to_string().contains("memory, sqlite, redis"));
     }
 
     #[test]
@@ -271,7 +276,7 @@ mod tests {
             Ok(Started { url: Some("sleep://".to_owned()), processes: vec![child] })
         }
         static SLEEPER: Engine =
-            Engine { name: "sleeper", shared: true, install: nothing_to_install, start: sleeper };
+            Engine { name: "sleeper", tortured: true, install: nothing_to_install, start: sleeper };
         let fleet = Fleet::start(&[&SLEEPER]).unwrap();
         let process = Process::of(fleet.started[0].1.processes[0].id()).unwrap();
         assert_eq!(fleet.environment(), ("LOCKLINE_TEST_ENGINES", "sleeper=sleep://".to_owned()));

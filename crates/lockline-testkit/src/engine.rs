@@ -15,7 +15,8 @@ type Open = Box<dyn Fn(Bells) -> Soon<'static, lockline::Result<Arc<dyn Driver>>
 
 /// One engine, fresh and empty, for one test. Whoever opens its [`url`](Engine::url) means the same locks.
 ///
-/// An engine on a shared server makes itself fresh by a random `prefix=` in its address.
+/// An engine on a shared server makes itself fresh by a random name space of its driver in its address. The client's
+/// `prefix=` is none: bare drivers do not know it, and tests set their own.
 pub struct Engine {
     name: &'static str,
     url: String,
@@ -145,4 +146,60 @@ pub fn sqlite() -> Engine {
 fn in_memory_if_possible() -> std::io::Result<tempfile::TempDir> {
     let shared_memory = std::path::Path::new("/dev/shm");
     if shared_memory.is_dir() { tempfile::tempdir_in(shared_memory) } else { tempfile::tempdir() }
+}
+
+/// A name space of its own on the Redis server of this run.
+///
+/// # Panics
+/// If this run includes no Redis, or its address makes no sense.
+#[cfg(feature = "redis")]
+pub fn redis() -> Engine {
+    use lockline::EngineUrl;
+    use lockline::drivers::redis::{Redis, RedisConfig};
+    let server = crate::engines::required_url("redis")
+        .unwrap_or_else(|| panic!("{} names no redis", crate::engines::VARIABLE));
+    let space = format!("test-{:016x}", fastrand::u64(..));
+    let url = format!("{server}{}space={space}", if server.contains('?') { '&' } else { '?' });
+    let config = EngineUrl::parse(&url).and_then(RedisConfig::from_url).expect("the address makes sense");
+    let open = move |bells| {
+        let config = config.clone();
+        async move { Ok(Arc::new(Redis::connect(config, bells).await?) as Arc<dyn Driver>) }
+    };
+    let keys = RedisKeys { server, space };
+    let keys = Arc::new(keys);
+    let to_forget = keys.clone();
+    Engine::new("redis", url, open)
+        .forgets(move || to_forget.delete().expect("the keys are deleted"))
+        .keeps(CleanedUp(keys))
+}
+
+/// All keys of one name space.
+#[cfg(feature = "redis")]
+struct RedisKeys {
+    server: String,
+    space: String,
+}
+
+#[cfg(feature = "redis")]
+impl RedisKeys {
+    /// Deletes them, all at once.
+    fn delete(&self) -> redis::RedisResult<()> {
+        const DELETE: &str =
+            "for _, key in ipairs(redis.call('KEYS', ARGV[1])) do redis.call('DEL', key) end";
+        // Its options are ours, and nothing to this client.
+        let server = self.server.split('?').next().unwrap_or_default();
+        let mut connection = redis::Client::open(server)?.get_connection()?;
+        redis::cmd("EVAL").arg(DELETE).arg(0).arg(format!("{}:*", self.space)).query(&mut connection)
+    }
+}
+
+/// Leaves the server as it was found; one that is gone needs no cleaning.
+#[cfg(feature = "redis")]
+struct CleanedUp(Arc<RedisKeys>);
+
+#[cfg(feature = "redis")]
+impl Drop for CleanedUp {
+    fn drop(&mut self) {
+        let _ = self.0.delete();
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask test` starts servers and says so in [`VARIABLE`]: a list such as `redis=redis://127.0.0.1:7001 etcd=…`. An
 //! engine that is named there **must** work: if it cannot be reached, its tests fail. One that is not named is left out,
-//! visibly: `tests/engines.rs` prints the list.
+//! visibly: its tests count as ignored, and `tests/engines.rs` prints the list.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,11 @@ pub const EMBEDDED: &[&str] = &[
     "sqlite",
 ];
 
-/// The engines that need a server. A driver that is added adds its name here, and its test file.
-pub const SERVERS: &[&str] = &[];
+/// The engines that need a server, in this build. A driver that is added adds its name here, and its test file.
+pub const SERVERS: &[&str] = &[
+    #[cfg(feature = "redis")]
+    "redis",
+];
 
 /// The servers that this run must include, by engine name.
 ///
@@ -39,7 +42,10 @@ fn parse(list: &str, known: &[&str]) -> BTreeMap<String, String> {
         let Some((name, url)) = entry.split_once('=') else {
             panic!("{VARIABLE}: {entry:?} is not name=url")
         };
-        assert!(known.contains(&name), "{VARIABLE}: no engine is called {name:?}; there are {known:?}");
+        assert!(
+            known.contains(&name),
+            "{VARIABLE}: no engine is called {name:?}; this build knows {known:?}"
+        );
         required.insert(name.to_owned(), url.to_owned());
     }
     required
@@ -53,6 +59,9 @@ pub fn summary() -> String {
         SERVERS.iter().copied().filter(|name| !required.contains_key(*name)).collect();
     if cfg!(not(feature = "sqlite")) {
         left_out.insert(0, "sqlite");
+    }
+    if cfg!(not(feature = "redis")) {
+        left_out.push("redis");
     }
     let left_out = if left_out.is_empty() { "none".to_owned() } else { left_out.join(", ") };
     format!("engines run: {}; left out: {left_out} (`cargo xtask test` starts the servers)", run.join(", "))

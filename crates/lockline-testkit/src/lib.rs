@@ -7,6 +7,12 @@
 //! lockline_testkit::conformance_across_processes!(lockline_testkit::engine::sqlite());
 //! ```
 //!
+//! One whose engine is a server, which a run may leave out, has no test harness of its own (`harness = false`):
+//!
+//! ```ignore
+//! lockline_testkit::conformance_on_server!("redis", lockline_testkit::engine::redis());
+//! ```
+//!
 //! | file | what it is |
 //! |---|---|
 //! | [`engine`] | what a driver's test file provides |
@@ -15,10 +21,12 @@
 //! | [`faults`] | a driver that counts, loses, delays, repeats and hangs |
 //! | [`peer`] | real child processes, driven over stdin and stdout |
 //! | [`engines`] | which engines a run includes, and which it leaves out |
+//! | [`server`] | the suite as a program: tests on a server that is left out count as ignored |
 
 pub mod conformance;
 pub mod engine;
 pub mod engines;
 pub mod faults;
 pub mod peer;
+pub mod server;
 pub mod setup;

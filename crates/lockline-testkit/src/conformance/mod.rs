@@ -214,6 +214,19 @@ macro_rules! __tests {
 
 #[doc(hidden)]
 #[macro_export]
+macro_rules! __trials {
+    ([$engine:expr] $($group:ident { $($behaviour:ident)* })*) => {
+        vec![$($($crate::server::trial(
+            concat!(stringify!($group), "::", stringify!($behaviour)),
+            || $engine,
+            env!("CARGO_BIN_EXE_lockline-test-peer"),
+            $crate::conformance::$group::$behaviour,
+        )),*),*]
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
 macro_rules! __names {
     ([] $($group:ident { $($behaviour:ident)* })*) => {
         &[$($(concat!(stringify!($group), "::", stringify!($behaviour))),*),*]
@@ -235,6 +248,18 @@ macro_rules! conformance {
 macro_rules! conformance_across_processes {
     ($engine:expr) => {
         $crate::__across_processes!(__tests $engine);
+    };
+}
+
+/// Makes a program that runs every behaviour on a server, or counts them as ignored if the run leaves it out.
+#[macro_export]
+macro_rules! conformance_on_server {
+    ($server:expr, $engine:expr) => {
+        fn main() -> ::std::process::ExitCode {
+            let mut trials = $crate::__in_process!(__trials $engine);
+            trials.extend($crate::__across_processes!(__trials $engine));
+            $crate::server::run($server, trials)
+        }
     };
 }
 

@@ -138,7 +138,12 @@ impl RedisConfig {
         self
     }
 
-    pub(crate) fn from_url(mut url: EngineUrl) -> Result<RedisConfig> {
+    /// What an address says; `lease=` and `prefix=`, which are the client's, must have been taken out of it.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for an address that makes no sense, [`Unsupported`](ErrorKind::Unsupported) for
+    /// one of several servers.
+    pub fn from_url(mut url: EngineUrl) -> Result<RedisConfig> {
         let mut config = RedisConfig::on(server_of(&url)?);
         config.user = url.user().map(str::to_owned);
         config.password = url.password().map(str::to_owned);
