@@ -2,7 +2,7 @@
 //!
 //! A driver's test file says how to make a fresh [`Engine`](engine::Engine) and runs the suite:
 //!
-//! ```ignore
+//! ```text
 //! lockline_testkit::conformance!(lockline_testkit::engine::sqlite());
 //! lockline_testkit::conformance_across_processes!(lockline_testkit::engine::sqlite());
 //! ```

@@ -63,3 +63,14 @@ pub use name::Name;
 pub use owner::Owner;
 pub use primitive::{All, Election, Mutex, Observer, RwLock, Semaphore};
 pub use url::EngineUrl;
+
+/// The samples of the documents are compiled and run like any other.
+#[cfg(all(doctest, feature = "sqlite"))]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../../docs/fencing.md")]
+    mod fencing {}
+    #[doc = include_str!("../../../docs/guarantees.md")]
+    mod guarantees {}
+}

@@ -408,7 +408,7 @@ impl Builder {
             ));
         }
         self.owner.as_deref().map_or(Ok(()), |label| check_label("owner", label))?;
-        Ok(Arc::new(Board::new(self.clock)))
+        Ok(Arc::new(Board::new(self.clock, self.lease)))
     }
 
     fn start(self, driver: Arc<dyn Driver>, board: Arc<Board>) -> Result<Locks> {

@@ -206,7 +206,8 @@ impl Attempt {
             // Now the keeper must look when the hold ends, which may be before its next renewal.
             keeper::keep(&self.client, &self.spot);
         }
-        Ok(self.spot.look(self.client.now()) == Phase::In)
+        // A cap so short that it has passed already ends the hold, not the asking: joining anew would go on for ever.
+        Ok(matches!(self.spot.look(self.client.now()), Phase::In | Phase::Lost(LossReason::MaxHold)))
     }
 
     /// The final renewal of a fixed lease. From its *first* sending on the engine may have set the deadline, so that is

@@ -18,6 +18,9 @@ use crate::time::{Clock, Time};
 /// All claims of one client.
 pub(crate) struct Board {
     clock: Clock,
+    /// How long the keeper sleeps when nothing is due: a little less than the time to a first renewal. If it slept for
+    /// longer, every lock that is taken and released quickly would wake it for nothing.
+    idle: Duration,
     state: Mutex<State>,
     /// Wakes the keeper when something is due sooner than it thought.
     pub(crate) keeper: Notify,
@@ -48,8 +51,8 @@ pub(crate) enum NoRoom {
 }
 
 impl Board {
-    pub(crate) fn new(clock: Clock) -> Board {
-        Board { clock, state: Mutex::default(), keeper: Notify::new() }
+    pub(crate) fn new(clock: Clock, lease: Duration) -> Board {
+        Board { clock, idle: lease / 4, state: Mutex::default(), keeper: Notify::new() }
     }
 
     /// Hangs a claim on the board, **before** it joins: a bell that rings first must find it.
@@ -123,9 +126,9 @@ impl Board {
 
     /// Tells the keeper until when it may sleep. It is woken if something becomes due sooner.
     pub(crate) fn keeper_may_sleep(&self, now: Time) -> Time {
-        const LONGEST: Duration = Duration::from_secs(60);
         let mut state = locked(&self.state);
-        let next = state.due.first().map_or(now + LONGEST, |&(at, _)| at);
+        let idle = now + self.idle;
+        let next = state.due.first().map_or(idle, |&(at, _)| at.min(idle));
         state.keeper_sleeps_until = next;
         next
     }

@@ -170,3 +170,11 @@ async fn a_waiter_that_slept_through_its_lease_stands_in_line_again() {
     holder.release().await.unwrap();
     assert!(waiter.await.unwrap().unwrap().fence().token() >= after.get());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cap_that_has_passed_at_once_gives_a_lost_guard() {
+    let (locks, _) = watched().await;
+    let guard = locks.mutex("m").max_hold(Duration::from_nanos(1)).lock().await.unwrap();
+    assert_eq!(guard.loss().map(|lost| lost.reason), Some(LossReason::MaxHold));
+    assert!(locks.mutex("m").lock().await.unwrap().is_valid());
+}
