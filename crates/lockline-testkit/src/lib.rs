@@ -9,7 +9,7 @@
 //!
 //! One whose engine is a server, which a run may leave out, has no test harness of its own (`harness = false`):
 //!
-//! ```ignore
+//! ```text
 //! lockline_testkit::conformance_on_server!("redis", lockline_testkit::engine::redis());
 //! ```
 //!
