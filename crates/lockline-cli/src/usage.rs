@@ -49,7 +49,7 @@ fn unknown_command(error: &clap::Error) -> Failure {
     };
     let known = Cli::command();
     let names = known.get_subcommands().map(clap::Command::get_name);
-    let nearest = names.min_by_key(|name| distance(name, &word)).unwrap_or("run");
+    let nearest = names.min_by_key(|name| strsim::levenshtein(name, &word)).unwrap_or("run");
     Failure::usage(format!("there is no command '{word}'; did you mean '{nearest}'?"))
         .hint("lockline --help lists the commands")
 }
@@ -79,22 +79,6 @@ fn redacted(text: &str) -> String {
     }
     safe.push_str(rest);
     safe
-}
-
-/// How many letters must change to make one word of the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

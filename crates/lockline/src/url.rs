@@ -134,7 +134,8 @@ impl EngineUrl {
         if SCHEMES.contains(&self.scheme.as_str()) {
             return bad(format!("this build has no driver for {:?}", self.scheme)).hint(known_schemes());
         }
-        let nearest = SCHEMES.iter().min_by_key(|known| distance(known, &self.scheme)).unwrap_or(&"sqlite");
+        let nearest =
+            SCHEMES.iter().min_by_key(|known| strsim::levenshtein(known, &self.scheme)).unwrap_or(&"sqlite");
         bad(format!("there is no engine {:?}; did you mean {nearest:?}?", self.scheme)).hint(known_schemes())
     }
 }
@@ -176,22 +177,6 @@ fn decoded(text: &str) -> Result<String> {
 /// A bad address is never repeated in the message: it may contain a password, perhaps in the wrong place.
 fn bad(problem: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, "url", format!("not an engine's address: {}", problem.into()))
-}
-
-/// How many letters must change to make one word of the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 impl fmt::Display for EngineUrl {

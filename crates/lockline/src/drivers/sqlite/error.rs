@@ -38,9 +38,15 @@ impl Failure {
                 "the file stayed locked by another process",
                 "another process was stopped in the middle of a transaction, or holds one open by other means",
             ),
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
+            // Perhaps somebody's only copy of something: nobody is told to remove it.
+            Some(ErrorCode::NotADatabase) => (
                 ErrorKind::Unsafe,
-                "the file is damaged, or no SQLite database",
+                "the file is no SQLite database",
+                "choose another path for the locks; this file was not changed",
+            ),
+            Some(ErrorCode::DatabaseCorrupt) => (
+                ErrorKind::Unsafe,
+                "the file is damaged",
                 "stop all users of it, then remove it with its -wal and -shm files: it holds nothing but locks",
             ),
             Some(
