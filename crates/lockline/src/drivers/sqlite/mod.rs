@@ -123,7 +123,7 @@ fn worker(
         checkpoints: checkpoint::Checkpoints::new(),
         queue,
         room: Room::Enough,
-        at_hand: config.late_thread,
+        awaited: false,
     })
 }
 

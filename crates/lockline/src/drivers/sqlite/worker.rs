@@ -51,8 +51,8 @@ pub(super) struct Worker {
     /// Weak: what waits for a process to end must not keep this thread alive.
     pub(super) queue: Weak<Queue>,
     pub(super) room: Room,
-    /// It has no thread yet, and may never have one: no bell is hung up before somebody waits for it.
-    pub(super) at_hand: bool,
+    /// A claim of this process was told to wait.
+    pub(super) awaited: bool,
 }
 
 impl Worker {
@@ -84,13 +84,11 @@ impl Worker {
 
     /// Whether claims of this process wait.
     pub(super) fn is_awaited(&self) -> bool {
-        self.belfry.is_listening()
+        self.awaited
     }
 
-    /// It gets a thread: from now on it can wait longer for others on the file, and hear what is rung.
+    /// It gets a thread: from now on it can wait longer for others on the file.
     pub(super) fn settle_down(&mut self, busy_timeout: Duration) {
-        self.at_hand = false;
-        self.hang_up_bell();
         if let Err(e) = file::wait_when_busy(&mut self.file.db, busy_timeout) {
             tracing::debug!(error = %e, "the file's patience stays short");
         }
@@ -177,7 +175,7 @@ impl Worker {
         let mut again = Vec::new();
         let mut waiting = Vec::new();
         let left: HashSet<(Name, ClaimId)> = works.iter().filter_map(Work::left).collect();
-        if !self.at_hand && works.iter().any(|work| matches!(work, Work::Join(..))) {
+        if works.iter().any(|work| matches!(work, Work::Join(..))) {
             // Before the join, so that no bell finds nobody: neither the one that lets a waiter in, nor the one that
             // tells a holder at once that it was evicted.
             self.hang_up_bell();
@@ -201,6 +199,7 @@ impl Worker {
             }
             let _ = reply.send(outcome);
         }
+        self.awaited |= !again.is_empty() || !waiting.is_empty();
         self.look_twice(again);
         waiting.sort();
         waiting.dedup();
