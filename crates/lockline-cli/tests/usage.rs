@@ -47,7 +47,7 @@ fn every_mistake_is_one_line_64_and_changes_nothing() {
         &["run", "-q", "-v", "x"],
         &["run", "--on", "nowhere", "x", "--", "true"],
         &["run", "--on", "redsi://h", "x", "--", "true"],
-        &["run", "--on", "redis://h", "x", "--", "true"],
+        &["run", "--on", "etcd://h", "x", "--", "true"],
         &["run", "--on", "sqlite:/", "x", "--", "true"],
         &["run", "--on", "sqlite:/no/such/directory/x", "x", "--", "true"],
         &["run", "--on", "memory:?lease=1ms", "x", "--", "true"],
@@ -110,9 +110,9 @@ fn without_a_home_there_is_a_hint() {
 fn no_secret_is_ever_printed() {
     let lab = Lab::new();
     let urls = [
-        "redis://user:c4nary@host:1/0",
-        "redis://user:c4nary@host?lease=never",
-        "redis://user:c4nary@host?a=1&a=2",
+        "redis://user:c4nary@127.0.0.1:1/0",
+        "redis://user:c4nary@127.0.0.1?lease=never",
+        "redis://user:c4nary@127.0.0.1?a=1&a=2",
         "redsi://:c4nary@host",
         "user:c4nary@host",
         "c4nary",
