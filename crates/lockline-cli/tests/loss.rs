@@ -30,7 +30,7 @@ fn an_evicted_holder_is_asked_to_end_and_says_79() {
         assert_eq!(held.next_line(), "bye");
         let said = held.end();
         assert_eq!(said.code, Some(79), "{said:?}");
-        // Dropped at once and before it had a bell, a holder finds only that nothing is known of it.
+        // Its own renewal may come between the eviction and its bell, and finds only that nothing is known of it.
         assert!(said.err.contains("evicted") || now && said.err.contains("forgot"), "{said:?}");
         assert_eq!(lab.counts("x"), (0, 0));
     }
