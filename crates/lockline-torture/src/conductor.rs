@@ -153,7 +153,13 @@ impl Stage {
 
     /// Evicts somebody, holder or waiter, without `--now`: nobody may overlap.
     async fn evict(&mut self, locks: &Locks) -> anyhow::Result<()> {
-        let lines = locks.view("").await?;
+        let lines = match locks.view("").await {
+            Err(error) if self.any_stopped() && error.kind().is_transient() => {
+                self.count("view refused");
+                return Ok(());
+            }
+            lines => lines?,
+        };
         let claims: Vec<_> = lines
             .iter()
             .flat_map(|line| {
@@ -162,11 +168,19 @@ impl Stage {
             .collect();
         if !claims.is_empty() {
             let (name, ticket) = &claims[self.chance.usize(..claims.len())];
-            if locks.evict(name.as_str(), *ticket, false).await? {
-                self.count("evict");
+            match locks.evict(name.as_str(), *ticket, false).await {
+                Ok(true) => self.count("evict"),
+                Ok(false) => {}
+                // A process that this conductor stopped in the middle of a transaction keeps everybody out of the file.
+                Err(error) if self.any_stopped() && error.kind().is_transient() => self.count("evict refused"),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
+    }
+
+    fn any_stopped(&self) -> bool {
+        self.victims.iter().any(|victim| victim.stopped_until.is_some())
     }
 
     fn wake(&mut self, all: bool) {

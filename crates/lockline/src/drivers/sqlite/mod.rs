@@ -5,6 +5,7 @@ mod bell;
 mod checkpoint;
 mod config;
 mod desk;
+mod early;
 mod error;
 mod file;
 mod process;
@@ -124,6 +125,7 @@ fn worker(
         queue,
         room: Room::Enough,
         awaited: false,
+        unheard: config.late_thread.then(early::Unheard::default),
     })
 }
 

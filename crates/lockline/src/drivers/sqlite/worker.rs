@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::bell::Belfry;
 use super::checkpoint::Checkpoints;
 use super::config::Clock;
+use super::early::Unheard;
 use super::error::{self, Failure};
 use super::file::{self, File};
 use super::process::{Process, Watches};
@@ -53,11 +54,14 @@ pub(super) struct Worker {
     pub(super) room: Room,
     /// A claim of this process was told to wait.
     pub(super) awaited: bool,
+    /// While there is no thread: what was got without a bell.
+    pub(super) unheard: Option<Unheard>,
 }
 
 impl Worker {
     /// Serves until the driver is dropped and everything it asked for is done.
     pub(super) fn run(mut self, requests: &Receiver<Request>) {
+        self.begin_to_hear();
         loop {
             let pause = self.belfry.retry_in().or_else(|| self.checkpoints.quiet_in(&self.file));
             let first = match pause {
@@ -131,6 +135,7 @@ impl Worker {
         }
         self.bury(died);
         let jobs = self.refuse_without_room(jobs);
+        let jobs = self.try_unheard(jobs);
         self.work(jobs);
         for (query, reply) in views {
             let view = self.view(&query);
@@ -225,7 +230,7 @@ impl Worker {
         }
     }
 
-    fn hang_up_bell(&mut self) {
+    pub(super) fn hang_up_bell(&mut self) {
         if self.belfry.is_listening() {
             return;
         }
@@ -236,7 +241,7 @@ impl Worker {
 
     /// Runs all of it in one transaction; if that fails, each in its own, so that one that cannot be done does not
     /// stop the others. Rings after each commit.
-    fn attempt(&mut self, works: &[Work]) -> Vec<Result<Done, Error>> {
+    pub(super) fn attempt(&mut self, works: &[Work]) -> Vec<Result<Done, Error>> {
         if works.is_empty() {
             return Vec::new();
         }
