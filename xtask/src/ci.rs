@@ -113,7 +113,7 @@ fn readme() -> Result<()> {
 fn torture() -> Result<Option<&'static str>> {
     let Some(torturer) = workspace::torturer()? else { return Ok(Some("skipped: there is no torturer yet")) };
     for engine in crate::engines::ENGINES.iter().filter(|engine| engine.tortured) {
-        shell::run(crate::release(&[torturer])?.args([engine.name, "--seconds", "20"]))
+        shell::run(crate::release(&[torturer], None)?.args([engine.name, "--seconds", "20"]))
             .context(engine.name)?;
     }
     Ok(None)

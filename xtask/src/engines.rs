@@ -24,6 +24,8 @@ use crate::{shell, workspace};
 pub(crate) struct Engine {
     /// As in URLs, and in `LOCKLINE_TEST_ENGINES`.
     pub(crate) name: &'static str,
+    /// The cargo feature that its driver needs, if it is not built in by default.
+    pub(crate) feature: Option<&'static str>,
     /// Whether the torturer knows it.
     pub(crate) tortured: bool,
     /// Installs what is missing, and does nothing if nothing is.
@@ -34,9 +36,27 @@ pub(crate) struct Engine {
 
 /// All of them.
 pub(crate) const ENGINES: &[Engine] = &[
-    Engine { name: "memory", tortured: false, install: nothing_to_install, start: in_the_process },
-    Engine { name: "sqlite", tortured: true, install: nothing_to_install, start: in_the_process },
-    Engine { name: "redis", tortured: false, install: redis::install, start: redis::start },
+    Engine {
+        name: "memory",
+        feature: None,
+        tortured: false,
+        install: nothing_to_install,
+        start: in_the_process,
+    },
+    Engine {
+        name: "sqlite",
+        feature: None,
+        tortured: true,
+        install: nothing_to_install,
+        start: in_the_process,
+    },
+    Engine {
+        name: "redis",
+        feature: Some("redis"),
+        tortured: false,
+        install: redis::install,
+        start: redis::start,
+    },
 ];
 
 /// An engine that runs.
@@ -97,6 +117,12 @@ impl Fleet {
             fleet.started.push((engine, started));
         }
         Ok(fleet)
+    }
+
+    /// Where one of them listens.
+    pub(crate) fn url(&self, name: &str) -> Option<String> {
+        let (_, started) = self.started.iter().find(|(engine, _)| engine.name == name)?;
+        started.url.clone()
     }
 
     /// What tests read: the servers there are, and where. Embedded engines need none and always run.

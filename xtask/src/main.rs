@@ -80,21 +80,41 @@ fn run(command: Command) -> Result<()> {
         Command::Engines { action: Action::Up } => engines::up(),
         Command::Engines { action: Action::Down } => engines::down(),
         // It measures the command, too.
-        Command::Bench { args } => shell::run(release(&["lockline-bench", "lockline"])?.args(args)),
+        Command::Bench { args } => bench(&args),
         Command::Torture { args } => {
             let torturer = workspace::torturer()?.context("there is no lockline-torture command yet")?;
-            shell::run(release(&[torturer])?.args(args))
+            shell::run(release(&[torturer], None)?.args(args))
         }
         Command::Ci { except, only } => ci::ci(&except, &only),
     }
+}
+
+/// Measures an engine; one that is a server is started for it, and its feature is built in only then: the command is
+/// measured as people get it.
+fn bench(args: &[String]) -> Result<()> {
+    let named = args.iter().find_map(|arg| engines::ENGINES.iter().find(|engine| engine.name == arg));
+    let Some(engine) = named.filter(|engine| engine.feature.is_some()) else {
+        return shell::run(release(&["lockline-bench", "lockline"], None)?.args(args));
+    };
+    let mut command = release(&["lockline-bench", "lockline"], engine.feature)?;
+    let fleet = engines::Fleet::start(&[engine])?;
+    let url = fleet.url(engine.name).context("the server has no address")?;
+    let outcome = shell::run(command.args(args).args(["--url", &url]));
+    drop(fleet);
+    outcome
 }
 
 /// Builds programs of the workspace, and gives the first one to run.
 ///
 /// Without `--package`, as in the README's first command: cargo then chooses features for the whole workspace, and what
 /// one of these commands built is not built again by another. For the same reason what was built is run directly.
-pub(crate) fn release(programs: &[&str]) -> Result<std::process::Command> {
+///
+/// `feature` is an engine that is not built in otherwise.
+pub(crate) fn release(programs: &[&str], feature: Option<&str>) -> Result<std::process::Command> {
     let mut build = shell::cargo(["build", "--release", "--quiet"]);
+    if let Some(feature) = feature {
+        build.args(["--features", &format!("lockline-bench/{feature}")]);
+    }
     for program in programs {
         build.args(["--bin", program]);
     }

@@ -27,11 +27,10 @@ pub fn lockline() -> Result<PathBuf> {
 /// If one of them fails.
 pub fn cli(site: &Site, window: Duration) -> Result<Row> {
     let lockline = lockline()?;
-    let url = format!("{}:{}", site.engine.name(), site.file.display());
     let lock_file = site.dir.join("flock");
     let run = |under_it: &[&str]| {
         let mut command = Command::new(&lockline);
-        command.env("LOCKLINE_URL", &url).args(["run", "cli", "--"]).args(under_it);
+        command.env("LOCKLINE_URL", &site.url).args(["run", "cli", "--"]).args(under_it);
         command
     };
     let ours = || run(&["true"]);

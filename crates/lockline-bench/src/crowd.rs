@@ -5,10 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::engine::{Engine, Site};
-use crate::floors::timer_rate;
-#[cfg(feature = "sqlite")]
-use crate::floors::{Floor, serial_rate};
+use crate::floors::{Floor, serial_rate, timer_rate};
 use crate::row::Row;
+use crate::servers::{self, Pairs};
 use crate::workers::{Arena, Ours, Tally, TokioMutexes, contest};
 
 /// How many workers, on which names, for how long each.
@@ -90,9 +89,17 @@ async fn floor(site: &Site, crowd: Crowd, window: Duration) -> Result<(&'static 
                 ("as many tokio::sync::Mutexes", tally.acquisitions_per_s)
             })
         }
-        #[cfg(feature = "sqlite")]
-        Engine::Sqlite => {
-            let floor = Floor::of(site)?;
+        #[allow(unreachable_patterns)] // Without any server there is nothing left.
+        engine if !engine.is_embedded() && !crowd.one_name => {
+            let (server, arena) = (servers::connect(site).await?, crowd.arena());
+            let name = server.pair_is();
+            let tally = contest(Pairs { server, arena: arena.clone() }, arena, None, window).await?;
+            Ok((name, tally.acquisitions_per_s))
+        }
+        // A file has one writer at a time, and one lock one owner: each change is at least one operation after the other.
+        #[allow(unreachable_patterns)]
+        _ => {
+            let floor = Floor::of(site).await?;
             Ok((floor.name(), serial_rate(floor, window).await?))
         }
     }

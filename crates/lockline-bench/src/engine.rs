@@ -1,15 +1,13 @@
-//! The engines that can be measured: how to open each, and what its floors are.
+//! The engines that can be measured, and where.
 //!
-//! A new engine is a variant, an arm in `Site::open`, and its floors.
+//! A new engine is a variant here and its bare operations in `floors`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use lockline::Locks;
-use lockline::driver::{Bells, Driver};
-use lockline::drivers::memory::{Memory, MemoryDriver};
 use tempfile::TempDir;
 
 use crate::counting::{Counting, Counts};
@@ -22,6 +20,9 @@ pub enum Engine {
     /// One file, shared by the processes of this host.
     #[cfg(feature = "sqlite")]
     Sqlite,
+    /// One Redis server.
+    #[cfg(feature = "redis")]
+    Redis,
 }
 
 impl Engine {
@@ -31,6 +32,8 @@ impl Engine {
             Engine::Memory => "memory",
             #[cfg(feature = "sqlite")]
             Engine::Sqlite => "sqlite",
+            #[cfg(feature = "redis")]
+            Engine::Redis => "redis",
         }
     }
 
@@ -47,16 +50,26 @@ impl Engine {
     pub fn is_shared(self) -> bool {
         self != Engine::Memory
     }
+
+    /// Whether the command works on it without being told where it is.
+    pub fn is_embedded(self) -> bool {
+        match self {
+            Engine::Memory => true,
+            #[cfg(feature = "sqlite")]
+            Engine::Sqlite => true,
+            #[allow(unreachable_patterns)] // Without any server there is nothing left.
+            _ => false,
+        }
+    }
 }
 
-/// One engine, with nothing in it, for one run.
+/// One engine, with nothing of ours in it, for one run.
 #[derive(Debug)]
 pub struct Site {
     /// Which engine.
     pub engine: Engine,
-    memory: Memory,
-    /// Where its file is, if it has one. Children of this process are told.
-    pub file: PathBuf,
+    /// Where. Children of this process are told.
+    pub url: String,
     /// Where floors keep their own files, so that they share the disk with the engine.
     pub dir: PathBuf,
     /// Removed with the site; `None` in a child, whose parent does that.
@@ -73,20 +86,32 @@ pub struct Counted {
 }
 
 impl Site {
-    /// A fresh one.
+    /// A fresh one; on a server, which is at `server`, a name space of its own.
     ///
     /// # Errors
-    /// Without a temporary folder.
-    pub fn fresh(engine: Engine) -> Result<Site> {
+    /// Without a temporary folder, or without the server's address.
+    pub fn fresh(engine: Engine, server: Option<&str>) -> Result<Site> {
         let dir = tempfile::Builder::new().prefix("lockline-bench-").tempdir()?;
-        let file = dir.path().join("locks.db");
-        Ok(Site { engine, memory: Memory::default(), file, dir: dir.path().to_owned(), _dir: Some(dir) })
+        let here = dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let url = match engine {
+            Engine::Memory => format!("memory:{here}"),
+            #[cfg(feature = "sqlite")]
+            Engine::Sqlite => format!("sqlite:{}", dir.path().join("locks.db").display()),
+            #[allow(unreachable_patterns)] // Without any server there is nothing left.
+            _ => {
+                let server = server.with_context(|| {
+                    format!("where is {}? `cargo xtask bench` starts one; otherwise --url", engine.name())
+                })?;
+                // A name space, so that runs do not meet; which option that is, is the engine's.
+                format!("{server}{}prefix={here}/", if server.contains('?') { '&' } else { '?' })
+            }
+        };
+        Ok(Site { engine, url, dir: dir.path().to_owned(), _dir: Some(dir) })
     }
 
     /// The one that another process made.
-    pub fn of_parent(engine: Engine, file: &Path) -> Site {
-        let dir = file.parent().map(Path::to_owned).unwrap_or_default();
-        Site { engine, memory: Memory::default(), file: file.to_owned(), dir, _dir: None }
+    pub fn of_parent(engine: Engine, url: &str) -> Site {
+        Site { engine, url: url.to_owned(), dir: PathBuf::new(), _dir: None }
     }
 
     /// A client with the default lease.
@@ -106,22 +131,9 @@ impl Site {
         let counted = counts.clone();
         let locks = Locks::builder()
             .lease(lease)
-            .driver(async |bells| {
-                let inner = self.open(bells).await?;
-                Ok(Arc::new(Counting::new(inner, counted)) as Arc<dyn Driver>)
-            })
+            .layer(move |driver| Arc::new(Counting::new(driver, counted.clone())))
+            .connect(&self.url)
             .await?;
         Ok(Counted { locks, counts })
-    }
-
-    async fn open(&self, bells: Bells) -> lockline::Result<Arc<dyn Driver>> {
-        Ok(match self.engine {
-            Engine::Memory => Arc::new(MemoryDriver::new(self.memory.clone(), bells)),
-            #[cfg(feature = "sqlite")]
-            Engine::Sqlite => {
-                use lockline::drivers::sqlite::{Sqlite, SqliteConfig};
-                Arc::new(Sqlite::open(SqliteConfig::new(&self.file), bells).await?)
-            }
-        })
     }
 }

@@ -5,6 +5,8 @@
 //!   whenever the line does.
 //! - sqlite: one `BEGIN IMMEDIATE; UPDATE; COMMIT` on a lock row, in WAL mode with `synchronous = NORMAL` as the driver
 //!   has it, called directly on the worker's thread. An acquisition and its release need two.
+//! - servers: one round trip of the cheapest command there is, on a connection like the driver's. An acquisition and its
+//!   release need two.
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ use lockline::line::{Claim, ClaimId, Line, Mode, Now, Ticket, Who};
 use lockline::time::BootClock;
 
 use crate::engine::{Engine, Site};
+use crate::servers;
 use crate::stats::Times;
 
 /// One operation of the engine, bare.
@@ -24,14 +27,16 @@ pub enum Floor {
     /// A transaction that updates a row.
     #[cfg(feature = "sqlite")]
     Transaction(rusqlite::Connection),
+    /// A round trip to a server.
+    RoundTrip(servers::Shared),
 }
 
 impl Floor {
     /// The floor of this engine.
     ///
     /// # Errors
-    /// If the floor's own file cannot be made.
-    pub fn of(site: &Site) -> Result<Floor> {
+    /// If the floor's own file cannot be made, or the server does not answer.
+    pub async fn of(site: &Site) -> Result<Floor> {
         match site.engine {
             Engine::Memory => Ok(Floor::TokioMutex(tokio::sync::Mutex::new(()))),
             #[cfg(feature = "sqlite")]
@@ -45,6 +50,8 @@ impl Floor {
                 )?;
                 Ok(Floor::Transaction(db))
             }
+            #[allow(unreachable_patterns)] // Without any server there is nothing left.
+            _ => Ok(Floor::RoundTrip(servers::connect(site).await?)),
         }
     }
 
@@ -54,6 +61,7 @@ impl Floor {
             Floor::TokioMutex(_) => "tokio::sync::Mutex lock+unlock",
             #[cfg(feature = "sqlite")]
             Floor::Transaction(_) => "one bare WAL transaction",
+            Floor::RoundTrip(server) => server.round_trip_is(),
         }
     }
 
@@ -63,6 +71,7 @@ impl Floor {
             Floor::TokioMutex(_) => 100,
             #[cfg(feature = "sqlite")]
             Floor::Transaction(_) => 1,
+            Floor::RoundTrip(_) => 1,
         }
     }
 
@@ -75,8 +84,21 @@ impl Floor {
             Floor::TokioMutex(mutex) => drop(std::hint::black_box(mutex.lock().await)),
             #[cfg(feature = "sqlite")]
             Floor::Transaction(db) => transaction(db)?,
+            Floor::RoundTrip(server) => server.round_trip().await?,
         }
         Ok(())
+    }
+
+    /// How many commands for locks the engine has counted itself, if it counts.
+    ///
+    /// # Errors
+    /// What the engine fails with.
+    pub async fn engine_commands(&mut self) -> Result<Option<u64>> {
+        match self {
+            Floor::RoundTrip(server) => server.commands().await,
+            #[allow(unreachable_patterns)]
+            _ => Ok(None),
+        }
     }
 }
 
@@ -93,7 +115,6 @@ fn transaction(db: &rusqlite::Connection) -> Result<()> {
 ///
 /// # Errors
 /// What the engine fails with.
-#[cfg(feature = "sqlite")]
 pub async fn serial_rate(mut floor: Floor, window: Duration) -> Result<f64> {
     let start = Instant::now();
     let mut done = 0u64;

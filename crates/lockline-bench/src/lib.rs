@@ -8,7 +8,7 @@
 //! | `row` | one measured row, as it is printed |
 //! | `engine` | how to open each engine and what its floor is: a new engine is an arm here |
 //! | `counting` | a driver that counts the verbs sent to the driver it wraps |
-//! | `floors` | the least that an engine could cost |
+//! | `floors`, `servers` | the least that an engine could cost |
 //! | `workers` | many workers taking turns, and the checks on them |
 //! | `single`, `crowd`, `renewal`, `processes`, `command` | the rows |
 //! | `report` | tables, for people and for the documents |
@@ -24,6 +24,7 @@ pub mod processes;
 pub mod renewal;
 pub mod report;
 pub mod row;
+pub mod servers;
 pub mod single;
 pub mod stats;
 pub mod workers;

@@ -28,6 +28,9 @@ struct Args {
     /// One JSON object per row and line.
     #[arg(long)]
     json: bool,
+    /// Where the server is, for an engine that needs one; `cargo xtask bench` starts one.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
     /// How long each row runs; some take longer, because they need several rounds.
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
@@ -76,7 +79,12 @@ impl RowName {
     ];
 
     fn is_for(self, engine: Engine) -> bool {
-        !matches!(self, RowName::Processes | RowName::Cli) || engine.is_shared()
+        match self {
+            RowName::Processes => engine.is_shared(),
+            // Over a network it would measure how long connecting takes.
+            RowName::Cli => engine.is_shared() && engine.is_embedded(),
+            _ => true,
+        }
     }
 
     fn tasks(self) -> Vec<Task> {
@@ -108,8 +116,8 @@ impl Task {
         }
     }
 
-    async fn run(self, engine: Engine, window: Duration) -> Result<Row> {
-        let site = Site::fresh(engine)?;
+    async fn run(self, engine: Engine, server: Option<String>, window: Duration) -> Result<Row> {
+        let site = Site::fresh(engine, server.as_deref())?;
         match self {
             Task::Uncontended => single::uncontended(&site, window).await,
             Task::Crowd(which) => crowd(&site, which, window).await,
@@ -140,9 +148,9 @@ fn start() -> Result<ExitCode> {
     // A process that this one started knows what it is by its first word, before any option is read.
     let words: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
     match words.iter().map(|word| word.to_str().unwrap_or_default()).collect::<Vec<_>>()[..] {
-        [processes::WORKER, engine, file] => {
+        [processes::WORKER, engine, url] => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(processes::work(engine, Path::new(file)))?;
+            runtime.block_on(processes::work(engine, url))?;
             return Ok(ExitCode::SUCCESS);
         }
         [processes::ECHO, own, other] => {
@@ -165,7 +173,7 @@ fn start() -> Result<ExitCode> {
 fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Result<ExitCode> {
     let wanted = if args.rows.is_empty() { RowName::ALL.to_vec() } else { args.rows.clone() };
     if let Some(row) = args.rows.iter().find(|row| !row.is_for(engine)) {
-        bail!("{row:?} needs an engine that several processes can reach; {} is none", engine.name());
+        bail!("{row:?} is not for {}", engine.name());
     }
     let tasks: Vec<Task> =
         wanted.into_iter().filter(|row| row.is_for(engine)).flat_map(RowName::tasks).collect();
@@ -175,7 +183,7 @@ fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Re
     for (at, task) in tasks.iter().copied().enumerate() {
         say(&format!("[{}/{}] {}: {}", at + 1, tasks.len(), engine.name(), task.name()));
         // On a worker of the runtime, where programs do their work, and not on the thread that waits for it.
-        match runtime.block_on(async { tokio::spawn(task.run(engine, window)).await? }) {
+        match runtime.block_on(async { tokio::spawn(task.run(engine, args.url.clone(), window)).await? }) {
             Ok(row) if args.json => put(&format!("{}\n", serde_json::to_string(&row)?))?,
             Ok(row) => rows.push(row),
             // The other rows are still worth having.

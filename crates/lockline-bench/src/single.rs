@@ -21,10 +21,11 @@ const IN_TURN: u32 = 10;
 pub async fn uncontended(site: &Site, window: Duration) -> Result<Row> {
     let client = site.connect().await?;
     let mutex = client.locks.mutex("uncontended");
-    let mut floor = Floor::of(site)?;
+    let mut floor = Floor::of(site).await?;
     let (mut floors, mut cycles) = (Times::default(), Times::default());
     let mut turns = 0;
     let before = client.counts.now();
+    let engine_before = floor.engine_commands().await?;
     let start = Instant::now();
     while start.elapsed() < window {
         for _ in 0..IN_TURN {
@@ -44,6 +45,7 @@ pub async fn uncontended(site: &Site, window: Duration) -> Result<Row> {
         tokio::task::yield_now().await;
     }
     let verbs = client.counts.now().since(before).verbs;
+    let engine_after = floor.engine_commands().await?;
     let allocated = allocations_of(&mutex).await?;
     let row = Row {
         engine: site.engine.name().to_owned(),
@@ -59,10 +61,16 @@ pub async fn uncontended(site: &Site, window: Duration) -> Result<Row> {
         .against("us", cycles.quantile_us(0.5), floor.name(), floors.quantile_us(0.5))
         .with("p99_us", cycles.quantile_us(0.99))
         .with("allocations", allocated);
-    Ok(match site.engine {
-        Engine::Memory => row.with("pure_line_us", pure_line_ns()? / 1e3),
+    Ok(match (site.engine, engine_before.zip(engine_after)) {
+        (Engine::Memory, _) => row.with("pure_line_us", pure_line_ns()? / 1e3),
         #[cfg(feature = "sqlite")]
-        Engine::Sqlite => row.with("thread_round_trip_us", crate::floors::thread_round_trip_us().await?),
+        (Engine::Sqlite, _) => row.with("thread_round_trip_us", crate::floors::thread_round_trip_us().await?),
+        #[allow(unreachable_patterns)] // Without any server there is nothing left.
+        (_, Some((before, after))) => {
+            row.with("engine_commands_per_acquisition", (after - before) as f64 / turns as f64)
+        }
+        #[allow(unreachable_patterns)]
+        _ => row,
     })
 }
 

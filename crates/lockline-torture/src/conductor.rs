@@ -172,7 +172,9 @@ impl Stage {
                 Ok(true) => self.count("evict"),
                 Ok(false) => {}
                 // A process that this conductor stopped in the middle of a transaction keeps everybody out of the file.
-                Err(error) if self.any_stopped() && error.kind().is_transient() => self.count("evict refused"),
+                Err(error) if self.any_stopped() && error.kind().is_transient() => {
+                    self.count("evict refused")
+                }
                 Err(error) => return Err(error.into()),
             }
         }

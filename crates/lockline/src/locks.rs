@@ -238,6 +238,16 @@ impl Owner {
     }
 }
 
+/// What stands between a client and its driver.
+#[derive(Clone)]
+struct Layer(Arc<dyn Fn(Arc<dyn Driver>) -> Arc<dyn Driver> + Send + Sync>);
+
+impl std::fmt::Debug for Layer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Layer")
+    }
+}
+
 /// How a client behaves.
 #[derive(Clone, Debug)]
 pub struct Builder {
@@ -246,6 +256,7 @@ pub struct Builder {
     owner: Option<String>,
     most_claims: usize,
     demanded: Option<Guarantees>,
+    layer: Option<Layer>,
     clock: Clock,
 }
 
@@ -257,6 +268,7 @@ impl Default for Builder {
             owner: None,
             most_claims: 100_000,
             demanded: None,
+            layer: None,
             clock: Clock::Boot,
         }
     }
@@ -310,6 +322,18 @@ impl Builder {
     #[must_use]
     pub fn require(mut self, guarantees: Guarantees) -> Builder {
         self.demanded = Some(guarantees);
+        self
+    }
+
+    /// Puts something between the client and its driver that counts, watches or hinders what is sent.
+    ///
+    /// Default: nothing.
+    #[must_use]
+    pub fn layer(
+        mut self,
+        layer: impl Fn(Arc<dyn Driver>) -> Arc<dyn Driver> + Send + Sync + 'static,
+    ) -> Builder {
+        self.layer = Some(Layer(Arc::new(layer)));
         self
     }
 
@@ -412,6 +436,7 @@ impl Builder {
     }
 
     fn start(self, driver: Arc<dyn Driver>, board: Arc<Board>) -> Result<Locks> {
+        let driver = self.layer.as_ref().map_or_else(|| driver.clone(), |Layer(layer)| layer(driver.clone()));
         let offered = driver.info().guarantees;
         if let Some(demanded) = self.demanded.filter(|demanded| !offered.meets(*demanded)) {
             let message = format!("this engine promises: {offered}; demanded: {demanded}");

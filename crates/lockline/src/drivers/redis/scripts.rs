@@ -16,9 +16,9 @@ const PRELUDE: &str = include_str!("lua/prelude.lua");
 
 /// What stands before the prelude, and what stands behind it.
 const TEXTS: [(&str, &str); 5] = [
-    (include_str!("lua/join_free.lua"), include_str!("lua/join.lua")),
-    ("", include_str!("lua/renew.lua")),
-    (include_str!("lua/leave_free.lua"), include_str!("lua/leave.lua")),
+    (include_str!("lua/join_fast.lua"), include_str!("lua/join.lua")),
+    (include_str!("lua/renew_fast.lua"), include_str!("lua/renew.lua")),
+    (include_str!("lua/leave_fast.lua"), include_str!("lua/leave.lua")),
     ("", include_str!("lua/view.lua")),
     ("", include_str!("lua/evict.lua")),
 ];

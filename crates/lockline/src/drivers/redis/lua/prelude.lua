@@ -9,7 +9,7 @@
 --   KEY      hash:  s  when a verb last saw it           t  places up to this ticket are in
 --                   k n u l c  the front, see `take`     w  how many places wait
 --                   o e  the only claim, its deadline    x  until when the keys live
---                   N  the lock's name
+--                   m  no claim lapses before            N  the lock's name
 --                   ID  a claim: "ticket lease flags since mode count limit shared process ..." (see `parse`)
 --                   i:IDENTITY  the ticket of its place  p:TICKET  the ids on a place of an identity
 --   KEY:d    sorted set: deadline of each claim. There is none while a single claim stands in line and is in: a lock
@@ -77,14 +77,14 @@ end
 
 -- Reads a line, and the claim with this id along with it.
 local function read(key, name, now, id)
-  local v = call('HMGET', key, 's', 't', 'k', 'n', 'u', 'l', 'c', 'w', 'o', 'e', 'x', id)
+  local v = call('HMGET', key, 's', 't', 'k', 'n', 'u', 'l', 'c', 'w', 'o', 'e', 'x', 'm', id)
   return {
     key = key, name = name, now = now, id = id, exists = v[1] ~= false, set = {},
     seen = tonumber(v[1] or 0), through = tonumber(v[2] or 0),
     mode = v[3], n = tonumber(v[4] or 0), used = tonumber(v[5] or 0),
     limit = tonumber(v[6] or 0), limited = tonumber(v[7] or 0),
     waiting = tonumber(v[8] or 0), only = v[9], deadline = tonumber(v[10] or 0),
-    expires = tonumber(v[11] or 0), raw = v[12],
+    expires = tonumber(v[11] or 0), soonest = tonumber(v[12] or 0), raw = v[13],
   }
 end
 
@@ -93,6 +93,18 @@ local function set(line, field, value)
   local s = line.set
   s[#s + 1] = field
   s[#s + 1] = value
+end
+
+-- A bound for the deadlines of many claims, which spares most verbs the look at all of them. It may be too low, because
+-- a renewal does not touch it; never too high.
+local function bound(line, soonest)
+  line.soonest, line.bounded = soonest, true
+end
+
+-- Raises the bound to what it is.
+local function look_for_soonest(line)
+  local first = call('ZRANGE', line.key .. ':d', 0, 0, 'WITHSCORES')[2]
+  bound(line, tonumber(first or 0))
 end
 
 local function ring(line, h, id, news)
@@ -170,6 +182,7 @@ local function spread(line)
     call('ZADD', line.key .. ':d', int(line.deadline), line.only)
     call('HDEL', line.key, 'o', 'e')
     written = true
+    bound(line, line.deadline)
     line.only = false
     line.stretch = true
   end
@@ -233,6 +246,7 @@ local function pull_back(line)
       call('ZADD', line.key .. ':d', int(deadline), all[i])
       last, most = math.max(last, deadline), math.max(most, h.lease)
     end
+    look_for_soonest(line)
   end
   line.expires = 0
   cover(line, last, most)
@@ -250,17 +264,18 @@ local function catch_up(line)
     if line.deadline <= line.now then
       remove(line, line.only)
     end
-  else
+  elseif line.soonest <= line.now then
     for _, id in ipairs(call('ZRANGEBYSCORE', line.key .. ':d', '-inf', int(line.now))) do
       remove(line, id, hold(line, id))
       if id == line.id then line.raw = false end
     end
+    look_for_soonest(line)
   end
   if line.n + line.waiting == 0 then
     -- Nobody of those who stood there is left: what comes now is a fresh line.
     call('DEL', line.key, line.key .. ':d', line.key .. ':w')
     written = true
-    line.exists, line.raw, line.changed, line.set = false, false, false, {}
+    line.exists, line.raw, line.changed, line.bounded, line.set = false, false, false, false, {}
     line.expires, line.stretch, line.mode = 0, false, false
   end
 end
@@ -308,6 +323,7 @@ local function set_deadline(line, id, deadline, lease)
   else
     open_door(line)
     call('ZADD', line.key .. ':d', int(deadline), id)
+    if deadline < line.soonest then bound(line, deadline) end
   end
   cover(line, deadline, lease)
 end
@@ -334,11 +350,14 @@ end
 -- How long until some place before this ticket lapses; -1 if none does within the second (or third of a lease) after
 -- which its claim looks again anyway. So only claims that are about to end are read, however long the line is.
 local function next_lapse(line, ticket, lease)
-  if line.calm then
+  local horizon = line.now + math.min(1000000, lease / 3) + 1
+  if line.soonest <= horizon then
+    look_for_soonest(line)
+  end
+  if line.soonest > horizon then
     return -1
   end
-  local near = call('ZRANGEBYSCORE', line.key .. ':d', '-inf', int(line.now + math.min(1000000, lease / 3) + 1), 'WITHSCORES')
-  line.calm = #near == 0 and lease >= 3000000
+  local near = call('ZRANGEBYSCORE', line.key .. ':d', '-inf', int(horizon), 'WITHSCORES')
   local best = -1
   for i = 1, #near, 2 do
     local h = hold(line, near[i])
@@ -392,6 +411,9 @@ local function close(line)
       set(line, 'l', int(line.limit))
       set(line, 'c', int(line.limited))
     end
+  end
+  if line.bounded and not line.only then
+    set(line, 'm', int(line.soonest))
   end
   set(line, 's', int(line.now))
   local ms = line.stretch and int(math.ceil((line.expires - line.now) / 1000) + 1 + SPARE_MS)

@@ -1,8 +1,8 @@
 -- Extends places, and tells where each stands. Never makes one.
 -- KEYS: the lines. ARGV: how many places; the lines' names; then for each place which line it is in, its id, its
 -- ticket (or 0), lease, and whether this is the one renewal of a fixed lease.
-local now = clock()
-local lines, answers = {}, {}
+-- `now` and `answers`, with what was answered already, come from renew_fast.lua.
+local lines = {}
 
 -- The final renewal of a fixed lease: sets the deadline, once. A copy that comes later does not move it.
 local function fix(line, id, h, lease)
@@ -10,15 +10,11 @@ local function fix(line, id, h, lease)
     h.lease, h.fixed = lease, true
     set(line, id, pack(h))
     set_deadline(line, id, now + lease, lease)
-    line.calm = false
   end
 end
 
-local at = 2 + #KEYS
-for i = 1, tonumber(ARGV[1]) do
-  local k, id, ticket, lease = tonumber(ARGV[at]), ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local last = ARGV[at + 4] == '1'
-  at = at + 5
+-- One place: the number of its line, id, ticket or 0, lease, and whether it is the last renewal.
+local function renew(k, id, ticket, lease, last)
   local line = lines[k]
   if not line then
     line = read(KEYS[k], ARGV[1 + k], now, id)
@@ -39,7 +35,15 @@ for i = 1, tonumber(ARGV[1]) do
       extend(line, id, h, lease)
     end
   end
-  answers[i] = standing(line, id, h)
+  return standing(line, id, h)
+end
+
+at = 2 + #KEYS
+for i = 1, tonumber(ARGV[1]) do
+  if not answers[i] then
+    answers[i] = renew(tonumber(ARGV[at]), ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), ARGV[at + 4] == '1')
+  end
+  at = at + 5
 end
 
 for _, line in pairs(lines) do

@@ -1,0 +1,71 @@
+//! What servers can do at least: a round trip, and the barest lock that is taken and given back.
+
+#[cfg(feature = "redis")]
+mod redis;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+
+use crate::engine::{Engine, Site};
+use crate::workers::{Arena, Contest};
+
+/// A future of a server's bare operation.
+pub type Soon<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// A connection like the driver's, shared by all who use it.
+pub type Shared = Arc<dyn Server>;
+
+/// A server's bare operations.
+pub trait Server: fmt::Debug + Send + Sync + 'static {
+    /// What a round trip is, for people.
+    fn round_trip_is(&self) -> &'static str;
+
+    /// The cheapest command there is.
+    fn round_trip(&self) -> Soon<'_, ()>;
+
+    /// What a pair is, for people.
+    fn pair_is(&self) -> &'static str;
+
+    /// Takes the barest lock that people make on this engine, on the worker's own name, and gives it back.
+    fn pair(&self, worker: usize) -> Soon<'_, ()>;
+
+    /// How many commands for locks the server has counted, if it counts.
+    fn commands(&self) -> Soon<'_, Option<u64>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+/// A connection to the server of a site.
+///
+/// # Errors
+/// If it does not answer, or the engine is no server.
+pub async fn connect(site: &Site) -> Result<Shared> {
+    match site.engine {
+        #[cfg(feature = "redis")]
+        Engine::Redis => Ok(Arc::new(redis::Bare::connect(site).await?)),
+        Engine::Memory => bail!("the engine is in this process"),
+        #[allow(unreachable_patterns)] // Without any server there is nothing left.
+        _ => bail!("the engine is a file"),
+    }
+}
+
+/// Workers that take and give back the barest locks.
+#[derive(Debug)]
+pub struct Pairs {
+    /// Where.
+    pub server: Shared,
+    /// Where to go with them.
+    pub arena: Arc<Arena>,
+}
+
+impl Contest for Pairs {
+    async fn turn(&self, me: usize) -> Result<()> {
+        self.server.pair(me).await?;
+        self.arena.visit(me, None, std::time::Duration::ZERO).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! Redis: `PING`, and `SET NX PX` with the script that deletes what is one's own.
+
+use anyhow::{Context, Result, ensure};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ProtocolVersion, Value};
+
+use super::{Server, Soon};
+use crate::engine::Site;
+
+/// What every client library releases with.
+const RELEASE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+/// One multiplexed RESP3 connection, as the driver has it.
+#[derive(Debug)]
+pub(super) struct Bare {
+    connection: MultiplexedConnection,
+    /// A name space of its own.
+    space: String,
+    release: String,
+}
+
+impl Bare {
+    pub(super) async fn connect(site: &Site) -> Result<Bare> {
+        // Its options are ours, and nothing to this client.
+        let server = site.url.split('?').next().context("no address")?;
+        let separator = if server.contains('?') { '&' } else { '?' };
+        let client = redis::Client::open(format!("{server}{separator}protocol=resp3"))?;
+        let info = client.get_connection_info().redis_settings().protocol();
+        ensure!(info == ProtocolVersion::RESP3, "the floor must speak what the driver speaks");
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let release = redis::cmd("SCRIPT").arg("LOAD").arg(RELEASE).query_async(&mut connection).await?;
+        let space = site.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Bare { connection, space, release })
+    }
+
+    async fn set_and_release(&self, worker: usize) -> Result<()> {
+        let mut connection = self.connection.clone();
+        let key = format!("{}:floor:{worker}", self.space);
+        let value = format!("{:032x}", worker as u128);
+        let mut set = redis::cmd("SET");
+        set.arg(&key).arg(&value).arg("NX").arg("PX").arg(10_000);
+        let taken: Value = set.query_async(&mut connection).await?;
+        ensure!(taken == Value::Okay, "the floor's own lock is taken: {taken:?}");
+        let mut release = redis::cmd("EVALSHA");
+        release.arg(&self.release).arg(1).arg(&key).arg(&value);
+        let released: u32 = release.query_async(&mut connection).await?;
+        ensure!(released == 1, "the floor's own lock was gone");
+        Ok(())
+    }
+
+    /// `INFO commandstats` counts the commands of clients and those of scripts alike; scripts are what the driver sends.
+    async fn scripts(&self) -> Result<u64> {
+        let mut connection = self.connection.clone();
+        let text: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await?;
+        let line = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        let calls = line.and_then(|rest| rest.split(',').next()).map_or(Ok(0), str::parse);
+        Ok(calls?)
+    }
+}
+
+impl Server for Bare {
+    fn round_trip_is(&self) -> &'static str {
+        "PING"
+    }
+
+    fn round_trip(&self) -> Soon<'_, ()> {
+        Box::pin(async {
+            let mut connection = self.connection.clone();
+            redis::cmd("PING").query_async::<()>(&mut connection).await?;
+            Ok(())
+        })
+    }
+
+    fn pair_is(&self) -> &'static str {
+        "SET NX PX + release script, as many workers"
+    }
+
+    fn pair(&self, worker: usize) -> Soon<'_, ()> {
+        Box::pin(self.set_and_release(worker))
+    }
+
+    fn commands(&self) -> Soon<'_, Option<u64>> {
+        Box::pin(async { Ok(Some(self.scripts().await?)) })
+    }
+}
