@@ -12,9 +12,11 @@ pub(super) enum Script {
     Evict,
 }
 
-const PRELUDE: &str = include_str!("lua/prelude.lua");
+/// What every verb shares: how a line is stored, and its rules.
+const LINE: &str = include_str!("lua/line.lua");
+const RULES: &str = include_str!("lua/rules.lua");
 
-/// What stands before the prelude, and what stands behind it.
+/// What stands before that, and what stands behind it.
 const TEXTS: [(&str, &str); 5] = [
     (include_str!("lua/join_fast.lua"), include_str!("lua/join.lua")),
     (include_str!("lua/renew_fast.lua"), include_str!("lua/renew.lua")),
@@ -65,7 +67,7 @@ pub(super) fn texts(incarnation: &Incarnation, space: &str, test_clock: bool) ->
                 "-- Lockline on {run_id}\n\
                  local GUARD, GUARD_LENGTH, SPARE_MS = {ends}, {length}, {spare_ms}\n\
                  local BELL = '{space}:bell:'\n\
-                 {clock}{common}{PRELUDE}{verb}"
+                 {clock}{common}{LINE}{RULES}{verb}"
             )
         })
         .collect()

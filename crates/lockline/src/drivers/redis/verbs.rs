@@ -39,7 +39,7 @@ impl Connection {
         let identity = claim.identity.as_deref().unwrap_or_default();
         let Who { owner, host, pid } = &*claim.who;
         let shared = u8::from(!identity.is_empty());
-        // As `parse` in prelude.lua, and `claim` below, take it apart.
+        // As `parse` in line.lua, and `claim` below, take it apart.
         let rest = format!(
             "{mode} {count} {limit} {shared} {} {pid} {} {} {owner}{host}{identity}",
             self.process,
@@ -149,10 +149,15 @@ impl Connection {
         let mut cursor: Vec<u8> = b"0".to_vec();
         loop {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(format!("{}:{{*}}", self.config.space)).arg("COUNT").arg(1000);
+            scan.arg(&cursor)
+                .arg("MATCH")
+                .arg(format!("{}:{{*}}:c", self.config.space))
+                .arg("COUNT")
+                .arg(1000);
             let Value::Array(answer) = self.plain("view", &scan).await? else { break };
             let [Value::BulkString(next), Value::Array(found)] = answer.as_slice() else { break };
-            keys.extend(found.iter().filter_map(|key| text(key).map(str::to_owned)));
+            let line = |key| text(key)?.strip_suffix(":c").map(str::to_owned);
+            keys.extend(found.iter().filter_map(line));
             cursor.clone_from(next);
             if cursor == b"0" {
                 // A walk may meet a key twice.
@@ -183,7 +188,7 @@ fn number(value: &Value) -> Option<u64> {
     }
 }
 
-/// As `standing` in prelude.lua writes it.
+/// As `standing` in rules.lua writes it.
 fn standing(answer: &Value) -> Option<Standing> {
     let Value::Array(parts) = answer else { return None };
     Some(match parts.as_slice() {

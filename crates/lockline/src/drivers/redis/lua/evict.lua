@@ -24,7 +24,7 @@ for _, one in ipairs(found) do
     -- Its holder may still be at work: its place stands until its lease ends. Its identity may queue again.
     open_door(line)
     h.closed = true
-    set(line, id, pack(h))
+    store(line, id, h)
     if h.shared and call('HGET', line.key, 'i:' .. identity_of(h)) == int(ticket) then
       call('HDEL', line.key, 'i:' .. identity_of(h))
     end

@@ -56,45 +56,39 @@ if not is_in and not may_wait then
   return { 3 }
 end
 
--- The first write, and one that Redis refuses when it is out of memory: then nothing has happened. The counter
--- outlives its line, so that tokens rise even if the clock is set back, by up to a day.
-h.ticket = math.max(now, GUARD)
-local last = call('SET', line.key .. ':c', int(h.ticket), 'PX', '86400000', 'GET')
-if last and tonumber(last) >= h.ticket then
-  h.ticket = tonumber(last) + 1
-  call('SET', line.key .. ':c', int(h.ticket), 'PX', '86400000')
-end
-written = true
+-- Tickets rise with the clock, and by the last one, which outlives its line for a day, even if the clock is set back.
+h.ticket = math.max(now, GUARD, line.last + 1)
+line.last = h.ticket
 
-if not line.exists then
+if is_in and not line.exists and not h.shared then
+  line.only, line.claim, line.deadline = id, pack(h), now + lease
+  take(line, h)
+  close(line)
+  return { 1, h.ticket }
+end
+
+-- The first write, and one that Redis refuses when it is out of memory: then nothing has happened.
+set_root(line, '+' .. int(h.ticket))
+spread(line)
+if not line.many then
   set(line, 'N', name)
 end
-set(line, id, pack(h))
+store(line, id, h)
 if h.shared then
   set(line, 'i:' .. identity, int(h.ticket))
   set(line, 'p:' .. int(h.ticket), id)
 end
-
+set_deadline(line, id, now + lease, lease)
 local answer
-if is_in and not line.exists then
-  line.only = id
-  set(line, 'o', id)
+if is_in then
   take(line, h)
-  set_deadline(line, id, now + lease, lease)
   answer = { 1, h.ticket }
 else
-  spread(line)
-  set_deadline(line, id, now + lease, lease)
-  if is_in then
-    take(line, h)
-    answer = { 1, h.ticket }
-  else
-    call('ZADD', line.key .. ':w', int(h.ticket), id)
-    line.waiting = line.waiting + 1
-    line.stretch = line.stretch or line.waiting == 1
-    line.changed = true
-    answer = standing(line, id, h, line.n + line.waiting - 1)
-  end
+  call('ZADD', line.key .. ':w', int(h.ticket), id)
+  line.waiting = line.waiting + 1
+  line.stretch = line.stretch or line.waiting == 1
+  line.changed = true
+  answer = standing(line, id, h, line.n + line.waiting - 1)
 end
 close(line)
 return answer

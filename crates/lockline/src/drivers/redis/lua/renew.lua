@@ -8,7 +8,7 @@ local lines = {}
 local function fix(line, id, h, lease)
   if not h.fixed then
     h.lease, h.fixed = lease, true
-    set(line, id, pack(h))
+    store(line, id, h)
     set_deadline(line, id, now + lease, lease)
   end
 end

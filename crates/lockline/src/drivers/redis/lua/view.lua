@@ -4,7 +4,8 @@
 local now = clock()
 local answers = {}
 for i, key in ipairs(KEYS) do
-  local line = read(key, call('HGET', key, 'N') or '', now, '')
+  local line = read(key, '', now, '')
+  if line.many then line.name = call('HGET', key, 'N') end
   catch_up(line)
   settle(line, nil)
   close(line)
@@ -13,7 +14,7 @@ for i, key in ipairs(KEYS) do
     answer = { line.name, line.through, now }
     local ids = line.only and { line.only, line.deadline } or call('ZRANGE', key .. ':d', 0, -1, 'WITHSCORES')
     for k = 1, #ids, 2 do
-      answer[#answer + 1] = call('HGET', key, ids[k])
+      answer[#answer + 1] = line.only and line.claim or call('HGET', key, ids[k])
       answer[#answer + 1] = int(tonumber(ids[k + 1]))
     end
   end

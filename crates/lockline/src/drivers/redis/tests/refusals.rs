@@ -117,7 +117,7 @@ async fn the_access_list_of_the_guide_is_enough_and_each_of_its_rights_is_named_
             .await
             .unwrap();
     }
-    redis::cmd("ACL").arg("SETUSER").arg("locks").arg("-hset").exec_async(&mut operator).await.unwrap();
+    redis::cmd("ACL").arg("SETUSER").arg("locks").arg("-set").exec_async(&mut operator).await.unwrap();
     assert_eq!(refused_somewhere(config).await.kind(), ErrorKind::Denied);
 }
 
