@@ -63,7 +63,14 @@ pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
     };
     let value = if crowd.one_name { ours.changes_per_s } else { ours.acquisitions_per_s };
     let row = row.against("1/s", value, floor, (before + after) / 2.0);
-    Ok(row.with("acquisitions_per_s", ours.acquisitions_per_s))
+    let row = row.with("acquisitions_per_s", ours.acquisitions_per_s);
+    if site.engine.is_embedded() || crowd.one_name {
+        return Ok(row);
+    }
+    Ok(match servers::connect(site).await?.own_tool().await? {
+        Some((tool, rate)) => row.with(tool, rate),
+        None => row,
+    })
 }
 
 async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<Tally> {

@@ -7,6 +7,7 @@ use lockline::Mutex;
 
 use crate::engine::Site;
 use crate::row::{Row, rounded};
+use crate::servers;
 use crate::stats::Times;
 
 /// How many locks are held.
@@ -26,11 +27,14 @@ pub async fn renewal(site: &Site, window: Duration) -> Result<Row> {
     let acquirer = site.connect().await?;
     let mutex = acquirer.locks.mutex("renewal/acquirer");
 
+    let memory = Memory::of(site).await?;
     let mut alone = cycles(&mutex, window / 2).await?;
+    let free = memory.used().await?;
     let mut guards = Vec::with_capacity(HELD);
     for n in 0..HELD {
         guards.push(holder.locks.mutex(format!("renewal/{n}")).lock().await?);
     }
+    let held = memory.used().await?;
     let (before, own_before, start) = (holder.counts.now(), acquirer.counts.now(), Instant::now());
     let mut meanwhile = cycles(&mutex, window).await?;
     let (sent, own) = (holder.counts.now().since(before), acquirer.counts.now().since(own_before));
@@ -40,6 +44,7 @@ pub async fn renewal(site: &Site, window: Duration) -> Result<Row> {
         guard.release().await?;
     }
     alone.extend(cycles(&mutex, window / 2).await?);
+    let waiting = memory.of_waiters(&holder.locks).await?;
 
     let turns = meanwhile.len() as u64;
     let row = Row {
@@ -52,7 +57,7 @@ pub async fn renewal(site: &Site, window: Duration) -> Result<Row> {
         turns_max: turns,
         ..Row::default()
     };
-    Ok(row
+    let row = row
         .against("us", meanwhile.quantile_us(0.5), "the same with nothing held", alone.quantile_us(0.5))
         .with("p99_us", meanwhile.quantile_us(0.99))
         .with("p99_floor_us", alone.quantile_us(0.99))
@@ -61,7 +66,50 @@ pub async fn renewal(site: &Site, window: Duration) -> Result<Row> {
         .with("renew_commands_per_tick", sent.renew as f64 / ticks)
         .with("renew_commands_per_lock_and_tick", sent.renew as f64 / ticks / HELD as f64)
         .with("batch_mean", sent.renewed as f64 / sent.renew.max(1) as f64)
-        .with("batch_max", holder.counts.largest_batch() as f64))
+        .with("batch_max", holder.counts.largest_batch() as f64);
+    Ok(match (free.zip(held), waiting) {
+        (Some((free, held)), Some(waiting)) => row
+            .with("engine_bytes_per_held_lock", (held - free) / HELD as f64)
+            .with("engine_bytes_per_waiter", waiting),
+        _ => row,
+    })
+}
+
+/// The engine's memory, where it is a server that tells.
+struct Memory(Option<servers::Shared>);
+
+impl Memory {
+    async fn of(site: &Site) -> Result<Memory> {
+        let server = if site.engine.is_embedded() { None } else { Some(servers::connect(site).await?) };
+        Ok(Memory(server))
+    }
+
+    async fn used(&self) -> Result<Option<f64>> {
+        let Some(server) = &self.0 else { return Ok(None) };
+        Ok(server.memory().await?.map(|bytes| bytes as f64))
+    }
+
+    /// What each of a thousand who wait for one lock takes.
+    async fn of_waiters(&self, locks: &lockline::Locks) -> Result<Option<f64>> {
+        const WAITERS: usize = 1_000;
+        let Some(before) = self.used().await? else { return Ok(None) };
+        let held = locks.mutex("renewal/waited-for").lock().await?;
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..WAITERS {
+            let mutex = locks.mutex("renewal/waited-for");
+            waiting.spawn(async move { mutex.lock().await?.release().await });
+        }
+        while locks.view("renewal/waited-for").await?.first().is_none_or(|line| line.waiters.len() < WAITERS)
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let after = self.used().await?;
+        held.release().await?;
+        while let Some(done) = waiting.join_next().await {
+            done??;
+        }
+        Ok(after.map(|after| (after - before) / WAITERS as f64))
+    }
 }
 
 async fn cycles(mutex: &Mutex, window: Duration) -> Result<Times> {

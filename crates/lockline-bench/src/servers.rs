@@ -37,6 +37,16 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
     fn commands(&self) -> Soon<'_, Option<u64>> {
         Box::pin(std::future::ready(Ok(None)))
     }
+
+    /// How many bytes of memory the server uses, if it tells.
+    fn memory(&self) -> Soon<'_, Option<u64>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// What the engine's own tool for measuring reaches with 64 connections, if there is one: its name, and a rate.
+    fn own_tool(&self) -> Soon<'_, Option<(&'static str, f64)>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }
 
 /// A connection to the server of a site.

@@ -1,8 +1,8 @@
 //! Redis: `PING`, and `SET NX PX` with the script that deletes what is one's own.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ProtocolVersion, Value};
+use redis::{AsyncConnectionConfig, ConnectionAddr, ProtocolVersion, Value};
 
 use super::{Server, Soon};
 use crate::engine::Site;
@@ -15,6 +15,8 @@ const RELEASE: &str =
 #[derive(Debug)]
 pub(super) struct Bare {
     connection: MultiplexedConnection,
+    host: String,
+    port: u16,
     /// A name space of its own.
     space: String,
     release: String,
@@ -28,11 +30,15 @@ impl Bare {
         let client = redis::Client::open(format!("{server}{separator}protocol=resp3"))?;
         let info = client.get_connection_info().redis_settings().protocol();
         ensure!(info == ProtocolVersion::RESP3, "the floor must speak what the driver speaks");
+        let (host, port) = match client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) => (host.clone(), *port),
+            other => bail!("the floor is measured over TCP, not {other}"),
+        };
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         let release = redis::cmd("SCRIPT").arg("LOAD").arg(RELEASE).query_async(&mut connection).await?;
         let space = site.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Bare { connection, space, release })
+        Ok(Bare { connection, host, port, space, release })
     }
 
     async fn set_and_release(&self, worker: usize) -> Result<()> {
@@ -50,13 +56,30 @@ impl Bare {
         Ok(())
     }
 
+    async fn info(&self, section: &str, line: &str) -> Result<Option<String>> {
+        let mut connection = self.connection.clone();
+        let text: String = redis::cmd("INFO").arg(section).query_async(&mut connection).await?;
+        Ok(text.lines().find_map(|found| found.strip_prefix(line)).map(str::to_owned))
+    }
+
+    /// `redis-benchmark` with a connection for each of 64 clients, which nobody would have for their locks.
+    async fn redis_benchmark(&self) -> Result<Option<(&'static str, f64)>> {
+        let mut tool = tokio::process::Command::new("redis-benchmark");
+        tool.args(["-h", &self.host, "-p", &self.port.to_string(), "-c", "64", "-n", "100000", "--csv"]);
+        tool.args(["-r", "1000000", "SET", "floor:__rand_int__", "x", "NX", "PX", "10000"]);
+        let output = match tool.output().await {
+            Ok(output) => String::from_utf8(output.stdout)?,
+            Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let rate = output.lines().last().and_then(|line| line.split("\",\"").nth(1)).context("no rate")?;
+        Ok(Some(("redis_benchmark_set_nx_px_per_s", rate.trim_matches('"').parse()?)))
+    }
+
     /// `INFO commandstats` counts the commands of clients and those of scripts alike; scripts are what the driver sends.
     async fn scripts(&self) -> Result<u64> {
-        let mut connection = self.connection.clone();
-        let text: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await?;
-        let line = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-        let calls = line.and_then(|rest| rest.split(',').next()).map_or(Ok(0), str::parse);
-        Ok(calls?)
+        let line = self.info("commandstats", "cmdstat_evalsha:calls=").await?;
+        Ok(line.as_deref().and_then(|rest| rest.split(',').next()).map_or(Ok(0), str::parse)?)
     }
 }
 
@@ -83,5 +106,16 @@ impl Server for Bare {
 
     fn commands(&self) -> Soon<'_, Option<u64>> {
         Box::pin(async { Ok(Some(self.scripts().await?)) })
+    }
+
+    fn memory(&self) -> Soon<'_, Option<u64>> {
+        Box::pin(async {
+            let used = self.info("memory", "used_memory:").await?;
+            Ok(used.map(|bytes| bytes.trim().parse()).transpose()?)
+        })
+    }
+
+    fn own_tool(&self) -> Soon<'_, Option<(&'static str, f64)>> {
+        Box::pin(self.redis_benchmark())
     }
 }
