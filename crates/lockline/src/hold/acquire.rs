@@ -8,7 +8,7 @@ use tracing::Instrument;
 use super::bells::NoRoom;
 use super::client::{Client, FIRST_PAUSE, next_pause};
 use super::grip::Grip;
-use super::keeper;
+use super::keeper::{self, BELL_IS_DUE};
 use super::spot::Spot;
 use super::validity::{Phase, valid_until};
 use crate::error::{Error, ErrorKind, LossReason, Result};
@@ -134,7 +134,10 @@ impl Attempt {
             let now = self.client.now();
             match self.spot.look(now) {
                 Phase::In => return Ok(Ending::In),
-                Phase::Lost(LossReason::Evicted) => {
+                Phase::Lost(LossReason::Forgotten) if !self.is_evicted_after_all().await => {
+                    return Ok(Ending::Again);
+                }
+                Phase::Lost(LossReason::Evicted | LossReason::Forgotten) => {
                     return Err(self.error(ErrorKind::Evicted, "it was evicted while it waited"));
                 }
                 Phase::Lost(LossReason::Shutdown) => {
@@ -151,6 +154,19 @@ impl Attempt {
                 () = self.client.clock.sleep_until(until) => {}
             }
         }
+    }
+
+    /// The engine does not know the claim any more: waits a moment for the bell that says that somebody evicted it.
+    async fn is_evicted_after_all(&self) -> bool {
+        let changed = self.spot.changed();
+        let now = self.client.now();
+        if self.spot.look(now) == Phase::Lost(LossReason::Forgotten) {
+            tokio::select! {
+                () = changed => {}
+                () = self.client.clock.sleep_until(now + BELL_IS_DUE) => {}
+            }
+        }
+        self.spot.look(self.client.now()) == Phase::Lost(LossReason::Evicted)
     }
 
     /// Sends the join until it is answered: an unknown outcome is closed by asking again with the same id. Gives up

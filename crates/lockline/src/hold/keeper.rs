@@ -7,12 +7,17 @@ use super::bells::Board;
 use super::client::Client;
 use super::spot::Spot;
 use super::validity::Phase;
+use crate::error::LossReason;
 use crate::line::{Place, Standing};
 use crate::time::{Clock, Time};
 
 /// How many places go into one call: large enough that ten thousand locks cost a few dozen calls, small enough that a
 /// call is short for the engine and nobody waits behind it.
 const BATCH: usize = 256;
+
+/// How long a bell may be on its way. A claim that the engine does not know any more was perhaps evicted a moment ago; who
+/// takes that for forgetfulness stands in line again, and cannot be evicted.
+pub(crate) const BELL_IS_DUE: Duration = Duration::from_millis(100);
 
 /// Keeps the claims on the board alive for as long as their client lives.
 pub(crate) async fn run(client: Weak<Client>, board: Arc<Board>, clock: Clock) {
@@ -92,6 +97,10 @@ async fn renew(client: &Arc<Client>, batch: &[Arc<Spot>]) {
 /// Has the keeper look at a claim again, as its standing asks for.
 pub(crate) fn schedule(client: &Arc<Client>, spot: &Spot, phase: Phase, standing: Standing) {
     match (phase, standing) {
+        // Its bell must still find it.
+        (Phase::Lost(LossReason::Forgotten), Standing::Lapsed) => {
+            client.board.look_at(spot, client.now() + BELL_IS_DUE);
+        }
         (Phase::Lost(_), _) => tidy_up(client, spot),
         // A bell rang while the answer was on its way: a holder renews on its lease, not on a waiter's impatience.
         (Phase::Waiting, Standing::Waiting { look_again, .. }) => {

@@ -178,3 +178,53 @@ async fn a_cap_that_has_passed_at_once_gives_a_lost_guard() {
     assert_eq!(guard.loss().map(|lost| lost.reason), Some(LossReason::MaxHold));
     assert!(locks.mutex("m").lock().await.unwrap().is_valid());
 }
+
+/// Bells that arrive late, as between two processes.
+#[derive(Debug)]
+struct LateBells(crate::driver::Bells, Duration);
+
+impl crate::driver::BellBoard for LateBells {
+    fn ring(&self, name: &Name, bell: &crate::line::Bell) {
+        let (board, name, bell, late) = (self.0.clone(), name.clone(), bell.clone(), self.1);
+        tokio::spawn(async move {
+            tokio::time::sleep(late).await;
+            board.ring(&name, &bell);
+        });
+    }
+
+    fn look_at_all(&self) {
+        self.0.look_at_all();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_between_its_eviction_and_the_bell_stays_evicted() {
+    // A waiter looks again once a second at the latest: with a bell that takes as long, a look comes first.
+    for (late, is_told) in [(Duration::from_millis(60), true), (Duration::from_millis(1_500), false)] {
+        let clock = Clock::Tokio(Instant::now());
+        let open = async move |bells| -> Result<Arc<dyn Driver>> {
+            let bells = Arc::new(LateBells(bells, late));
+            Ok(Arc::new(MemoryDriver::new(Memory::on(clock), bells)) as Arc<dyn Driver>)
+        };
+        let locks = Builder::on_clock(clock).lease(LEASE).driver(open).await.unwrap();
+        let holder = locks.mutex("m").lock().await.unwrap();
+        let waiting = tokio::spawn({
+            let mutex = locks.mutex("m");
+            async move { mutex.lock().await.map(|guard| guard.fence().token()) }
+        });
+        // Its first look is a second after it joined; the eviction comes right before.
+        pass(Duration::from_millis(950)).await;
+        let ticket = locks.view("m").await.unwrap()[0].waiters[0].ticket;
+        assert!(locks.evict("m", ticket, false).await.unwrap());
+        pass(Duration::from_secs(3)).await;
+        if is_told {
+            assert_eq!(waiting.await.unwrap().unwrap_err().kind(), crate::ErrorKind::Evicted);
+            assert!(locks.view("m").await.unwrap()[0].waiters.is_empty(), "it is out");
+        } else {
+            // What no bell tells in time cannot be told from an engine that forgot.
+            assert_eq!(locks.view("m").await.unwrap()[0].waiters.len(), 1, "it stands in line again");
+            holder.release().await.unwrap();
+            waiting.await.unwrap().unwrap();
+        }
+    }
+}

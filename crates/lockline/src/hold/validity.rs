@@ -147,8 +147,14 @@ impl Belief {
 
     /// Applies a bell. It lengthens nothing: getting in changes no deadline.
     pub(crate) fn bell(&mut self, ticket: Ticket, news: News, now: Time, lease: Duration) {
-        if matches!(self.look(now), Phase::Lost(_)) {
-            return;
+        match self.look(now) {
+            // It was evicted, and looked again between the eviction and its bell: the reason is known only now.
+            Phase::Lost(LossReason::Forgotten) if self.ticket == Some(ticket) && news == News::Out => {
+                self.phase = Phase::Lost(LossReason::Evicted);
+                return;
+            }
+            Phase::Lost(_) => return,
+            _ => {}
         }
         let Some(known) = self.ticket else {
             if self.early.len() < EARLY_BELLS && !self.early.contains(&(ticket, news)) {
