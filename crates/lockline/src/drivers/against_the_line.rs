@@ -76,6 +76,8 @@ impl BellBoard for Heard {
         self.rung.notify_one();
     }
 
+    fn acknowledged(&self, _id: ClaimId, _replicas: u32) {}
+
     fn look_at_all(&self) {
         *self.looks.lock().unwrap() += 1;
     }
