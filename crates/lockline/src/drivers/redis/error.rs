@@ -19,7 +19,7 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
         "NOPERM" => (
             ErrorKind::Denied,
             "the server's access list forbids a command that locks need",
-            "the guide of the redis driver has the shortest access list that works",
+            "the guide of the redis driver and docs/engines/redis.md have the shortest access lists that work",
         ),
         "DENIED" => (
             ErrorKind::Denied,
@@ -41,9 +41,11 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
             "the server does not take commands now",
             "see the cause; it may be loading its data, or be unable to save it",
         ),
-        "MOVED" | "ASK" | "CROSSSLOT" => {
-            (ErrorKind::Unsupported, "the server is a node of a cluster", "this version knows one server")
-        }
+        "MOVED" | "ASK" => (
+            ErrorKind::Unavailable,
+            "the cluster is moving the lock to another node",
+            "try again; for a cluster the address begins with redis-cluster:",
+        ),
         "WRONGTYPE" => (
             ErrorKind::Unsafe,
             "a key of the lock's name space belongs to something else",
@@ -59,6 +61,11 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
             "the server cannot be reached",
             "check that it runs and listens at this address",
         ),
+        _ if is_about_tls(error) => (
+            ErrorKind::Denied,
+            "the server and we do not accept each other's certificates",
+            "see the cause; ca= names who signed the server's, cert= and key= what we show",
+        ),
         _ if error.is_io_error() && !sent => {
             (ErrorKind::Unavailable, "the server cannot be reached", "check the address and the network")
         }
@@ -73,6 +80,18 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
         _ => (ErrorKind::Unavailable, "the server failed", "see the cause"),
     };
     Error::new(kind, operation, message).hint(hint).caused_by(cause(error)).at(address)
+}
+
+/// Whether the other side, or ours, ended the connection because of a certificate.
+fn is_about_tls(error: &RedisError) -> bool {
+    let Some(cause) = std::error::Error::source(error) else { return false };
+    // The crate shares causes, and a shared one is not what it contains.
+    let cause = match cause.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>() {
+        Some(shared) => &**shared,
+        None => cause,
+    };
+    let inside = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    cause.is::<rustls::Error>() || inside.is_some_and(|inside| inside.is::<rustls::Error>())
 }
 
 /// The word an error begins with. What a script runs into is told differently by different versions.
@@ -109,4 +128,19 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
 /// An answer that none of our scripts gives.
 pub(super) fn nonsense(operation: &'static str, address: &Arc<str>) -> Error {
     Error::new(ErrorKind::Unknown, operation, "the server's answer makes no sense").at(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_not_accepted_is_no_server_that_is_down() {
+        let refused = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let io = std::io::Error::new(std::io::ErrorKind::InvalidData, refused.clone());
+        let kind = |error: RedisError| explain("connect", &"redis://h".into(), &error, false).kind();
+        assert_eq!(kind(io.into()), ErrorKind::Denied);
+        assert_eq!(kind(refused.into()), ErrorKind::Denied);
+        assert_eq!(kind(std::io::Error::other("gone").into()), ErrorKind::Unavailable);
+    }
 }
