@@ -154,12 +154,26 @@ fn in_memory_if_possible() -> std::io::Result<tempfile::TempDir> {
 /// If this run includes no Redis, or its address makes no sense.
 #[cfg(feature = "redis")]
 pub fn redis() -> Engine {
+    redis_with(&format!("space=test-{:016x}", fastrand::u64(..)))
+}
+
+/// A name space of its own on the same server, where locks are stored as other clients store theirs.
+///
+/// # Panics
+/// As [`redis`].
+#[cfg(feature = "redis")]
+pub fn redis_layout(layout: &str) -> Engine {
+    redis_with(&format!("layout={layout}&space=test-{:016x}:", fastrand::u64(..)))
+}
+
+#[cfg(feature = "redis")]
+fn redis_with(options: &str) -> Engine {
     use lockline::EngineUrl;
     use lockline::drivers::redis::{Redis, RedisConfig};
     let server = crate::engines::required_url("redis")
         .unwrap_or_else(|| panic!("{} names no redis", crate::engines::VARIABLE));
-    let space = format!("test-{:016x}", fastrand::u64(..));
-    let url = format!("{server}{}space={space}", if server.contains('?') { '&' } else { '?' });
+    let url = format!("{server}{}{options}", if server.contains('?') { '&' } else { '?' });
+    let space = options.split("space=").last().unwrap_or_default().to_owned();
     let config = EngineUrl::parse(&url).and_then(RedisConfig::from_url).expect("the address makes sense");
     let open = move |bells| {
         let config = config.clone();
@@ -189,7 +203,7 @@ impl RedisKeys {
         // Its options are ours, and nothing to this client.
         let server = self.server.split('?').next().unwrap_or_default();
         let mut connection = redis::Client::open(server)?.get_connection()?;
-        redis::cmd("EVAL").arg(DELETE).arg(0).arg(format!("{}:*", self.space)).query(&mut connection)
+        redis::cmd("EVAL").arg(DELETE).arg(0).arg(format!("*{}*", self.space)).query(&mut connection)
     }
 }
 

@@ -15,6 +15,7 @@ struct Deaf;
 
 impl BellBoard for Deaf {
     fn ring(&self, _name: &Name, _bell: &Bell) {}
+    fn look_now(&self, _id: ClaimId) {}
     fn look_at_all(&self) {}
 }
 

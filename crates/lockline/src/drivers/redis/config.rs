@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::layouts::Layout;
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::EngineUrl;
 
@@ -24,6 +25,7 @@ pub struct RedisConfig {
     pub(super) max_lease: Duration,
     pub(super) restart_guard: RestartGuard,
     pub(super) allow_eviction: bool,
+    pub(super) layout: Layout,
     /// The clock that scripts read instead of the server's.
     #[cfg(test)]
     pub(super) clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
@@ -54,6 +56,9 @@ pub enum RestartGuard {
     Off,
 }
 
+/// What keys of Lockline's own layout begin with, unless said otherwise.
+const SPACE: &str = "lockline";
+
 impl RedisConfig {
     /// Locks on the server at this host and port.
     pub fn new(host: impl Into<String>, port: u16) -> RedisConfig {
@@ -71,10 +76,11 @@ impl RedisConfig {
             user: None,
             password: None,
             database: 0,
-            space: "lockline".to_owned(),
+            space: SPACE.to_owned(),
             max_lease: Duration::from_secs(60),
             restart_guard: RestartGuard::On,
             allow_eviction: false,
+            layout: Layout::Line,
             #[cfg(test)]
             clock: None,
             #[cfg(test)]
@@ -103,7 +109,8 @@ impl RedisConfig {
 
     /// What all keys and channels of Lockline on this server begin with: 1 to 64 letters, digits and `_ . : / -`.
     ///
-    /// Default: `lockline`. Everybody who is to share locks must say the same.
+    /// Default: `lockline`. Everybody who is to share locks must say the same. In the [layouts](Layout) of other clients
+    /// it stands right before the name, and is nothing by default: the key is the name, as they have it.
     #[must_use]
     pub fn space(mut self, space: impl Into<String>) -> RedisConfig {
         self.space = space.into();
@@ -138,6 +145,16 @@ impl RedisConfig {
         self
     }
 
+    /// Stores locks as other clients do, to share them. Call it before [`space`](RedisConfig::space).
+    ///
+    /// Default: [`Layout::Line`], the only one with order, every primitive, and tokens that survive a restart.
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> RedisConfig {
+        self.layout = layout;
+        self.space = if layout == Layout::Line { SPACE.to_owned() } else { String::new() };
+        self
+    }
+
     /// What an address says; `lease=` and `prefix=`, which are the client's, must have been taken out of it.
     ///
     /// # Errors
@@ -154,6 +171,13 @@ impl RedisConfig {
         if let Some(number) = url.take("db").or(database) {
             config = config.database(number.parse().map_err(|_| bad("its database is not a number"))?);
         }
+        config = config.layout(match url.take("layout").as_deref() {
+            None | Some("line") => Layout::Line,
+            Some("plain") => Layout::Plain,
+            Some("redisson") => Layout::Redisson,
+            Some("redisson-fenced") => Layout::RedissonFenced,
+            Some(_) => return Err(bad("layout is line, plain, redisson or redisson-fenced")),
+        });
         config.space = url.take("space").unwrap_or(config.space);
         if let Some(text) = url.take("max_lease") {
             config.max_lease = humantime::parse_duration(&text)
@@ -170,10 +194,8 @@ impl RedisConfig {
             Some("allow") => true,
             Some(_) => return Err(bad("eviction is either allow or refuse")),
         };
-        for later in ["replicas", "layout"] {
-            if url.take(later).is_some() {
-                return Err(not_yet(format!("the option {later}= is not supported yet")));
-            }
+        if url.take("replicas").is_some() {
+            return Err(not_yet("the option replicas= is not supported yet".to_owned()));
         }
         url.finish()?;
         Ok(config)
@@ -182,7 +204,8 @@ impl RedisConfig {
     /// Everything that can be refused before a server is touched.
     pub(super) fn check(&self) -> Result<()> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte);
-        if !(1..=64).contains(&self.space.len()) || !self.space.bytes().all(plain) {
+        let shortest = usize::from(self.layout == Layout::Line);
+        if !(shortest..=64).contains(&self.space.len()) || !self.space.bytes().all(plain) {
             return Err(bad("a space is 1 to 64 letters, digits and _ . : / -"));
         }
         crate::primitive::check_lease(self.max_lease)
@@ -252,6 +275,7 @@ impl fmt::Debug for RedisConfig {
             .field("max_lease", &self.max_lease)
             .field("restart_guard", &self.restart_guard)
             .field("allow_eviction", &self.allow_eviction)
+            .field("layout", &self.layout)
             .finish_non_exhaustive()
     }
 }
@@ -273,6 +297,10 @@ mod tests {
         assert_eq!((all.database, all.space.as_str(), all.max_lease.as_secs()), (3, "a", 300));
         assert_eq!((all.restart_guard, all.allow_eviction), (RestartGuard::Off, true));
         assert!(!format!("{all:?} {}", all.address()).contains("c4nary"));
+        let shared = config("redis://h?layout=redisson-fenced").unwrap();
+        assert_eq!((shared.layout, shared.space.as_str()), (Layout::RedissonFenced, ""));
+        assert_eq!(config("redis://h?space=jobs:&layout=plain").unwrap().space, "jobs:");
+        assert!(shared.check().is_ok());
         assert_eq!(config("redis://h").unwrap().server, Server::Tcp("h".into(), 6379));
         assert_eq!(config("redis://[::1]:7").unwrap().server, Server::Tcp("::1".into(), 7));
         assert_eq!(config("redis+unix:/run/r.sock?db=2").unwrap().server, Server::Unix("/run/r.sock".into()));
@@ -292,7 +320,7 @@ mod tests {
             ("redis-sentinel://a,b/m", ErrorKind::Unsupported),
             ("redis-cluster://a,b", ErrorKind::Unsupported),
             ("redis://h?replicas=all", ErrorKind::Unsupported),
-            ("redis://h?layout=redisson", ErrorKind::Unsupported),
+            ("redis://h?layout=sherlock", ErrorKind::Invalid),
         ] {
             assert_eq!(config(text).unwrap_err().kind(), kind, "{text}");
         }

@@ -20,9 +20,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::line::ClaimId;
 
 /// How long one attempt to connect may take.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Pauses between attempts to connect again: from the first to the longest, for as long as it takes.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+pub(super) const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// After how long without an acknowledgement a connection is given up.
 const SILENT_FOR: Duration = Duration::from_secs(10);
 /// How often a script is loaded for one call before the server is called broken.
@@ -163,7 +163,7 @@ impl Connection {
     }
 }
 
-fn client(config: &RedisConfig) -> RedisResult<Client> {
+pub(super) fn client(config: &RedisConfig) -> RedisResult<Client> {
     let address = match &config.server {
         Server::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
         Server::Unix(path) => ConnectionAddr::Unix(path.clone()),
@@ -185,7 +185,7 @@ fn client(config: &RedisConfig) -> RedisResult<Client> {
     Client::open(address.into_connection_info()?.set_redis_settings(login).set_tcp_settings(tcp))
 }
 
-async fn info(connection: &mut impl ConnectionLike) -> RedisResult<Info> {
+pub(super) async fn info(connection: &mut impl ConnectionLike) -> RedisResult<Info> {
     let text: String = redis::cmd("INFO").query_async(connection).await?;
     Ok(Info::parse(&text))
 }

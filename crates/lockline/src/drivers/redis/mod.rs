@@ -5,6 +5,7 @@ mod config;
 mod connection;
 mod error;
 mod incarnation;
+mod layouts;
 mod scripts;
 mod verbs;
 
@@ -14,17 +15,25 @@ mod tests;
 use std::fmt;
 
 pub use config::{RedisConfig, RestartGuard};
+pub use layouts::Layout;
 
 use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, LineView, Place, Standing, Ticket};
 use crate::name::Name;
 use connection::Connection;
+use layouts::Foreign;
 
 /// Locks on one Redis server. See the [module](self).
 pub struct Redis {
     info: DriverInfo,
-    connection: Connection,
+    locks: Locks,
+}
+
+/// How they are stored.
+enum Locks {
+    Line(Connection),
+    Foreign(Foreign),
 }
 
 impl Redis {
@@ -41,6 +50,12 @@ impl Redis {
             Error::new(ErrorKind::Invalid, "connect", "there is no Tokio runtime here")
                 .hint("call it inside a runtime, or use the blocking API")
         })?;
+        if config.layout != Layout::Line {
+            let locks = Foreign::connect(&config, bells).await?;
+            let (address, guarantees) = (locks.address().clone(), locks.guarantees());
+            let info = DriverInfo { driver: "redis", address, guarantees };
+            return Ok(Redis { info, locks: Locks::Foreign(locks) });
+        }
         let connection = Connection::open(config, bells).await?;
         let fencing = if connection.keeps_its_data { Fencing::Always } else { Fencing::ClockBounded };
         let info = DriverInfo {
@@ -48,7 +63,18 @@ impl Redis {
             address: connection.address.clone(),
             guarantees: Guarantees { fencing, exclusion: Exclusion::NoForwardStep },
         };
-        Ok(Redis { info, connection })
+        Ok(Redis { info, locks: Locks::Line(connection) })
+    }
+}
+
+#[cfg(test)]
+impl Redis {
+    /// The connection of Lockline's own layout.
+    fn line(&self) -> &Connection {
+        match &self.locks {
+            Locks::Line(line) => line,
+            Locks::Foreign(_) => panic!("these are others' locks"),
+        }
     }
 }
 
@@ -58,23 +84,38 @@ impl Driver for Redis {
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {
-        Box::pin(self.connection.join(claim, wait))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.join(claim, wait)),
+            Locks::Foreign(foreign) => Box::pin(foreign.join(claim, wait)),
+        }
     }
 
     fn renew<'a>(&'a self, places: &'a [Place]) -> Verb<'a, Vec<Standing>> {
-        Box::pin(self.connection.renew(places))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.renew(places)),
+            Locks::Foreign(foreign) => Box::pin(foreign.renew(places)),
+        }
     }
 
     fn leave<'a>(&'a self, place: &'a Place) -> Verb<'a, ()> {
-        Box::pin(self.connection.leave(place))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.leave(place)),
+            Locks::Foreign(foreign) => Box::pin(foreign.leave(place)),
+        }
     }
 
     fn view<'a>(&'a self, query: &'a Query) -> Verb<'a, Vec<LineView>> {
-        Box::pin(self.connection.view(query))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.view(query)),
+            Locks::Foreign(foreign) => Box::pin(foreign.view(query)),
+        }
     }
 
     fn evict<'a>(&'a self, name: &'a Name, ticket: Ticket, at_once: bool) -> Verb<'a, bool> {
-        Box::pin(self.connection.evict(name, ticket, at_once))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.evict(name, ticket, at_once)),
+            Locks::Foreign(foreign) => Box::pin(foreign.evict(name, ticket, at_once)),
+        }
     }
 }
 

@@ -32,7 +32,7 @@ fn included() -> bool {
     named
 }
 
-fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
+pub(super) fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
     let who = Who { owner: "te ster".into(), host: "here".into(), pid: std::process::id() };
     Claim {
         name: Name::new(name).unwrap(),
