@@ -3,7 +3,7 @@
 //! A new engine is a row in [`ENGINES`] and two functions: one that installs what is missing, one that starts it in an
 //! empty folder, on a free port, as processes of its own.
 
-mod apt;
+pub(crate) mod apt;
 mod redis;
 
 use std::fmt::Write;
@@ -132,6 +132,11 @@ impl Fleet {
             .iter()
             .filter_map(|(engine, started)| started.url.as_ref().map(|url| format!("{}={url}", engine.name)));
         ("LOCKLINE_TEST_ENGINES", servers.collect::<Vec<_>>().join(" "))
+    }
+
+    /// Where an engine listens.
+    pub(crate) fn url(&self, name: &str) -> Option<&str> {
+        self.started.iter().find(|(engine, _)| engine.name == name)?.1.url.as_deref()
     }
 
     /// One line per engine, for people.

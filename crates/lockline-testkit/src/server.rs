@@ -37,6 +37,9 @@ pub fn on(engine: &str, lacks: &[Need], trials: Vec<Trial>) -> Vec<Trial> {
 /// Runs them if this run includes the server; else all of them are ignored.
 pub fn run(server: &str, trials: Vec<Trial>) -> ExitCode {
     let left_out = engines::required_url(server).is_none();
-    let trials = trials.into_iter().map(|trial| if left_out { trial.with_ignored_flag(true) } else { trial }).collect();
+    let trials = trials
+        .into_iter()
+        .map(|trial| if left_out { trial.with_ignored_flag(true) } else { trial })
+        .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

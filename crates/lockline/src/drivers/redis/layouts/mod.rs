@@ -5,7 +5,9 @@
 //! before a claim is in. Modes other than exclusive, and identities that several processes share, are refused before
 //! anything is sent.
 
+mod ear;
 mod link;
+mod people;
 mod plain;
 mod redisson;
 mod waiters;
@@ -15,19 +17,19 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, PushInfo, PushKind, Value};
+use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 
 use super::config::RedisConfig;
 use super::error::nonsense;
-use super::verbs::{number, text};
-use crate::driver::{Bells, Exclusion, Fencing, Guarantees, Query};
+use super::verbs::number;
+use crate::driver::{Bells, Exclusion, Fencing, Guarantees};
 use crate::error::{Error, ErrorKind, Result};
-use crate::line::{Claim, ClaimId, ClaimView, LineView, Mode, Place, Standing, Ticket, Who, look_again};
+use crate::line::{Claim, ClaimId, Mode, Place, Standing, Ticket, Who, look_again};
 use crate::name::Name;
+use ear::Ear;
 use link::{Link, Script};
 use waiters::{Turn, Waiters};
 
@@ -93,9 +95,6 @@ enum Found {
     NoLock,
 }
 
-/// How many names one call looks at: short enough that nobody waits behind it.
-const NAMES: usize = 64;
-
 /// The pauses between two questions where nobody announces a release: from the first to the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
@@ -119,13 +118,7 @@ impl Foreign {
             Layout::RedissonFenced => &redisson::Redisson { fenced: true },
         };
         let waiters = Arc::new(Waiters::default());
-        let ear = Ear {
-            format,
-            space: config.space.clone(),
-            waiters: waiters.clone(),
-            bells: bells.clone(),
-            gap: false.into(),
-        };
+        let ear = Ear::new(format, &config.space, &waiters, &bells);
         let link = Link::open(config, format.scripts(), move |push| ear.hear(&push)).await?;
         let fenced = config.layout == Layout::RedissonFenced;
         let told = config.layout != Layout::Plain;
@@ -153,46 +146,52 @@ impl Foreign {
         format!("{}{name}", self.space)
     }
 
+    /// Only its first command may take the lock, and that is sent at once: so a `leave` that is called later comes behind
+    /// it. What comes after the first answer only finds out where the claim stands.
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         refuse(claim)?;
         let (key, text) = (self.key(&claim.name), self.format.text(claim));
         let ask = Ask { key: &key, id: claim.id, lease: claim.lease, text: &text, known: "" };
-        let mut found = if wait && self.waiters.others(&claim.name, claim.id) {
+        // It stands before it asks: if it is left meanwhile, it must not stand here afterwards.
+        let ahead = if wait { self.waiters.stand(claim, &text) } else { 0 };
+        let found = if ahead == 0 {
+            self.take("join", &ask).await?
+        } else {
             // Those who wait here come first. But if an answer to this claim was lost, it may be in already.
             self.one("join", Script::Extend, &ask).await?
-        } else {
-            self.take("join", &ask).await?
         };
-        if wait
-            && matches!(found, Found::Busy(_))
-            && let Some(channel) = self.format.channel(&key)
-            && self.link.listen(&channel).await?
-        {
-            // Between the answer and our listening it may have been let go.
-            found = self.one("join", Script::Acquire, &ask).await?;
-        }
-        match found {
-            Found::In(ticket) => {
+        let rest = match found {
+            Found::Busy(rest) if wait => rest,
+            Found::Free if wait => None,
+            ended => {
                 self.waiters.remove(&claim.name, claim.id);
-                Ok(Standing::In { ticket })
+                return self.ended(&claim.name, ended);
             }
-            Found::Evicted => Ok(Standing::Out),
+        };
+        let fresh = match self.format.channel(&key) {
+            Some(channel) => self.link.listen(&channel).await?,
+            None => false,
+        };
+        // Before we listened it may have been let go: then nobody tells.
+        let rest = if fresh { Some(Duration::ZERO) } else { rest };
+        Ok(match self.waiters.place(&claim.name, claim.id) {
+            Some(ahead) => self.waiting(ahead, claim.id, claim.lease, rest, 0),
+            None => Standing::Lapsed,
+        })
+    }
+
+    /// The answer to a claim that does not wait.
+    fn ended(&self, name: &Name, found: Found) -> Result<Standing> {
+        match found {
+            Found::In(ticket) => Ok(Standing::In { ticket }),
+            Found::Evicted | Found::Busy(_) | Found::Free => Ok(Standing::Out),
             Found::Fair => Err(self.in_the_way(
-                &claim.name,
+                name,
                 "somebody waits for it as a fair lock of Redisson, which this layout would overtake",
             )),
-            Found::NoLock => Err(self.in_the_way(
-                &claim.name,
-                "its key on the server is something else than a lock of this layout",
-            )),
-            Found::Busy(_) | Found::Free if !wait => Ok(Standing::Out),
-            Found::Busy(rest) => {
-                let ahead = self.waiters.stand(claim, &text);
-                Ok(self.waiting(ahead, claim.id, claim.lease, rest, 0))
-            }
-            Found::Free => {
-                let ahead = self.waiters.stand(claim, &text);
-                Ok(self.waiting(ahead, claim.id, claim.lease, None, 0))
+            Found::NoLock => {
+                Err(self
+                    .in_the_way(name, "its key on the server is something else than a lock of this layout"))
             }
         }
     }
@@ -229,7 +228,7 @@ impl Foreign {
                 Some(ticket) if !self.fenced && ticket != ticket_of(&self.format.mark(place.id)) => {}
                 Some(ticket) => {
                     let known = if self.fenced { ticket.to_string() } else { String::new() };
-                    holding.push((n, self.key(&place.name), String::new(), known));
+                    holding.push((n, self.key(&place.name), known));
                 }
                 None => match self.waiters.renew(&place.name, place.id, place.lease) {
                     Turn::First { text, tries } => asking.push((n, self.key(&place.name), text, tries)),
@@ -240,25 +239,26 @@ impl Foreign {
                 },
             }
         }
-        let asks: Vec<_> =
-            holding.iter().map(|(n, key, text, known)| Ask::of(&places[*n], key, text, known)).collect();
-        for ((n, ..), found) in holding.iter().zip(self.many("renew", Script::Extend, &asks).await?) {
+        let held: Vec<_> =
+            holding.iter().map(|(n, key, known)| Ask::of(&places[*n], key, "", known)).collect();
+        let asked: Vec<_> =
+            asking.iter().map(|(n, key, text, _)| Ask::of(&places[*n], key, text, "")).collect();
+        // Both are sent at once: who waits must not take a lock later than it was asked to.
+        let (asked, held) = tokio::join!(
+            self.many("renew", Script::Acquire, &asked),
+            self.many("renew", Script::Extend, &held)
+        );
+        for ((n, ..), found) in holding.iter().zip(held?) {
             standings[*n] = match found {
                 Found::In(ticket) => Standing::In { ticket },
                 Found::Evicted => Standing::Out,
                 _ => Standing::Lapsed,
             };
         }
-        let asks: Vec<_> =
-            asking.iter().map(|(n, key, text, _)| Ask::of(&places[*n], key, text, "")).collect();
-        for ((n, _, _, tries), found) in asking.iter().zip(self.many("renew", Script::Acquire, &asks).await?)
-        {
+        for ((n, _, _, tries), found) in asking.iter().zip(asked?) {
             let place = &places[*n];
             standings[*n] = match found {
-                Found::In(ticket) => {
-                    self.waiters.remove(&place.name, place.id);
-                    Standing::In { ticket }
-                }
+                Found::In(ticket) => self.got_in(place, ticket).await?,
                 Found::Evicted => Standing::Out,
                 Found::Busy(rest) => self.waiting(0, place.id, place.lease, rest, *tries),
                 Found::Free | Found::Fair | Found::NoLock => {
@@ -267,6 +267,16 @@ impl Foreign {
             };
         }
         Ok(standings)
+    }
+
+    /// A claim that waited has the lock, unless it was left while it asked: then nobody would let go of it.
+    async fn got_in(&self, place: &Place, ticket: Ticket) -> Result<Standing> {
+        if self.waiters.place(&place.name, place.id).is_some() {
+            self.waiters.remove(&place.name, place.id);
+            return Ok(Standing::In { ticket });
+        }
+        self.leave(place).await?;
+        Ok(Standing::Lapsed)
     }
 
     pub(super) async fn leave(&self, place: &Place) -> Result<()> {
@@ -286,114 +296,15 @@ impl Foreign {
         Ok(())
     }
 
-    pub(super) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
-        let key = self.key(name);
-        let Some((stored, holder, _)) = self.look("evict", std::slice::from_ref(&key)).await?.remove(0)
-        else {
-            return Ok(false);
-        };
-        if holder.ticket != ticket {
-            return Ok(false);
-        }
-        let args = [stored, u8::from(at_once).to_string(), self.format.channel(&key).unwrap_or_default()];
-        let answer = self.link.run("evict", Script::Evict, &self.format.keys(&key), &args).await?;
-        match answer.as_slice() {
-            [Value::Int(-1)] => Err(self
-                .link
-                .error(ErrorKind::Unsupported, "evict", "its holder has no lease that could end")
-                .hint("evict it at once")
-                .about(name)),
-            [Value::Int(found)] => Ok(*found == 1),
-            _ => Err(nonsense("evict", &self.link.address)),
-        }
-    }
-
-    pub(super) async fn view(&self, query: &Query) -> Result<Vec<LineView>> {
-        let mut names = match query {
-            Query::Name(name) => vec![name.clone()],
-            Query::Prefix(prefix) => self.names(prefix).await?,
-        };
-        names.extend(self.waiters.names().into_iter().filter(|name| query.matches(name.as_str())));
-        names.sort_unstable();
-        names.dedup();
-        let mut lines = Vec::new();
-        for some in names.chunks(NAMES) {
-            let keys: Vec<String> = some.iter().map(|name| self.key(name)).collect();
-            for (name, found) in some.iter().zip(self.look("view", &keys).await?) {
-                let mut line = LineView::free(name.clone());
-                // Of all keys that a walk finds, those without an end are data, not locks.
-                let listed = |has_end: bool| has_end || matches!(query, Query::Name(_));
-                line.holders
-                    .extend(found.filter(|(_, _, has_end)| listed(*has_end)).map(|(_, holder, _)| holder));
-                line.waiters = self.waiters.view(name);
-                if !line.holders.is_empty() || !line.waiters.is_empty() {
-                    lines.push(line);
-                }
-            }
-        }
-        Ok(lines)
-    }
-
-    /// The names of all keys that may be locks: the server is walked through, a little at a time.
-    async fn names(&self, prefix: &str) -> Result<Vec<Name>> {
-        let mut names = Vec::new();
-        let mut cursor: Vec<u8> = b"0".to_vec();
-        let pattern = format!("{}*", escaped(&format!("{}{prefix}", self.space)));
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
-            scan.arg("TYPE").arg(self.format.stored_as());
-            let Value::Array(answer) = self.link.send("view", &scan).await? else { break };
-            let [Value::BulkString(next), Value::Array(found)] = answer.as_slice() else { break };
-            let keys = found.iter().filter_map(|key| text(key)?.strip_prefix(self.space.as_str()));
-            names.extend(keys.filter_map(|name| Name::new(name).ok()));
-            cursor.clone_from(next);
-            if cursor == b"0" {
-                return Ok(names);
-            }
-        }
-        Err(nonsense("view", &self.link.address))
-    }
-
-    /// What is stored under each key, who that is, and whether it has an end.
-    async fn look(
-        &self,
-        operation: &'static str,
-        keys: &[String],
-    ) -> Result<Vec<Option<(String, ClaimView, bool)>>> {
-        let all: Vec<String> = keys.iter().flat_map(|key| self.format.keys(key)).collect();
-        let answers = self.link.run(operation, Script::Look, &all, &[]).await?;
-        if answers.len() != keys.len() {
-            return Err(nonsense(operation, &self.link.address));
-        }
-        Ok(answers.iter().map(|answer| self.seen(answer)).collect())
-    }
-
-    fn seen(&self, answer: &Value) -> Option<(String, ClaimView, bool)> {
-        let Value::Array(parts) = answer else { return None };
-        let [stored, Value::Int(rest), token] = parts.as_slice() else { return None };
-        let stored = text(stored)?;
-        let Holder { named_by, who, evicted } = self.format.holder(stored)?;
-        let view = ClaimView {
-            ticket: if self.fenced { Ticket::new(number(token)?) } else { ticket_of(&named_by) },
-            mode: Mode::Exclusive,
-            who,
-            remaining: Duration::from_millis(u64::try_from(*rest).unwrap_or_default()),
-            // Nobody wrote down since when.
-            since: Duration::ZERO,
-            evicted,
-        };
-        Some((stored.to_owned(), view, *rest >= 0))
-    }
-
-    /// Takes a free lock; finds out where the claim stands if it is not free.
+    /// Takes a free lock; finds out where the claim stands if it is not free: it may be in, if an answer was lost.
     async fn take(&self, operation: &'static str, ask: &Ask<'_>) -> Result<Found> {
-        if let Some(set) = self.format.take(ask.key, ask.text, ask.lease)
-            && self.link.send(operation, &set).await? == Value::Okay
-        {
+        let Some(set) = self.format.take(ask.key, ask.text, ask.lease) else {
+            return self.one(operation, Script::Acquire, ask).await;
+        };
+        if self.link.send(operation, &set).await? == Value::Okay {
             return Ok(Found::In(ticket_of(&self.format.mark(ask.id))));
         }
-        self.one(operation, Script::Acquire, ask).await
+        self.one(operation, Script::Extend, ask).await
     }
 
     async fn one(&self, operation: &'static str, script: Script, ask: &Ask<'_>) -> Result<Found> {
@@ -464,37 +375,6 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Hears what the server pushes: releases of locks that somebody here waits for.
-struct Ear {
-    format: &'static dyn Format,
-    space: String,
-    waiters: Arc<Waiters>,
-    bells: Bells,
-    /// The connection was lost, and messages with it.
-    gap: AtomicBool,
-}
-
-impl Ear {
-    /// Runs in the connection's task, and nothing here blocks.
-    fn hear(&self, push: &PushInfo) {
-        match push.kind {
-            PushKind::Message => {
-                let Some(channel) = push.data.first().and_then(text) else { return };
-                for key in self.format.announced_on(channel) {
-                    let name = key.strip_prefix(self.space.as_str()).and_then(|name| Name::new(name).ok());
-                    // Like each of their clients, we wake one of ours: the lock has room for one.
-                    if let Some(first) = name.and_then(|name| self.waiters.first(&name)) {
-                        self.bells.look_now(first);
-                    }
-                }
-            }
-            PushKind::Disconnection => self.gap.store(true, Ordering::Release),
-            PushKind::Subscribe if self.gap.swap(false, Ordering::AcqRel) => self.bells.look_at_all(),
-            _ => {}
-        }
-    }
-}
-
 /// What these formats cannot hold.
 fn refuse(claim: &Claim) -> Result<()> {
     let problem = if claim.mode != Mode::Exclusive {
@@ -526,16 +406,4 @@ fn pause(id: ClaimId, tries: u32) -> Duration {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A text as the server's patterns want it.
-fn escaped(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if "*?[]\\^-".contains(letter) {
-            pattern.push('\\');
-        }
-        pattern.push(letter);
-    }
-    pattern
 }

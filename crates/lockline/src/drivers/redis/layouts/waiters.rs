@@ -89,12 +89,12 @@ impl Waiters {
         empty
     }
 
-    /// Whether somebody else waits for this name here.
-    pub(super) fn others(&self, name: &Name, id: ClaimId) -> bool {
+    /// How many of this client stand before a claim; `None` if it does not stand here.
+    pub(super) fn place(&self, name: &Name, id: ClaimId) -> Option<u32> {
         let mut lines = locked(&self.lines);
-        let Some(line) = lines.get_mut(name) else { return false };
+        let line = lines.get_mut(name)?;
         drop_lapsed(line, Instant::now());
-        line.iter().any(|waiter| waiter.id != id)
+        line.iter().position(|waiter| waiter.id == id).map(ahead)
     }
 
     /// Whether anybody waits for this name here.
