@@ -34,6 +34,15 @@ public final class Peer {
         peer.redisson.shutdown();
     }
 
+    private static String unlock(RLock lock) {
+        try {
+            lock.unlock();
+            return "free";
+        } catch (IllegalMonitorStateException e) {
+            return "lost";
+        }
+    }
+
     private String obey(String[] words) throws IOException, InterruptedException {
         String name = words[1];
         switch (words[0]) {
@@ -56,12 +65,9 @@ public final class Peer {
                         ? "held" : "busy";
             }
             case "unlock":
-                try {
-                    redisson.getLock(name).unlock();
-                    return "free";
-                } catch (IllegalMonitorStateException e) {
-                    return "lost";
-                }
+                return unlock(redisson.getLock(name));
+            case "unlock-fair":
+                return unlock(redisson.getFairLock(name));
             case "spin": {
                 RLock lock = redisson.getLock(name);
                 Path witness = Path.of(words[3]);

@@ -150,7 +150,7 @@ fn show_both_ways(show: &mut Show, sides: &Sides<'_>) -> Result<()> {
         they.expect(&format!("unlock {name}"), "free")?;
         Ok("at once, and for as long as we asked".to_owned())
     });
-    show.row("we hold, they are busy and cannot let go of it", |show| {
+    show.row("we hold, they are busy", |show| {
         let (mut we, mut they) = sides.both(show, LONG)?;
         let name = show.name("ours");
         we.hold(&name)?;
@@ -291,8 +291,8 @@ fn show_wake_up(show: &mut Show, sides: &Sides<'_>) {
             slowest = slowest.max(took);
             they.expect(&format!("unlock {name}"), "free")?;
         }
-        // Without the message they would sleep for as long as our lease.
-        ensure!(slowest < Duration::from_millis(500), "once only after {slowest:?}");
+        // Without the message they sleep for as long as our lease lasts. (The first time a JVM does anything it is slow.)
+        ensure!(slowest < LONG / 10, "once only after {slowest:?}");
         Ok(format!("{HANDOVERS} times, the slowest after {:.1} ms", slowest.as_secs_f64() * 1e3))
     });
 }
@@ -343,11 +343,11 @@ fn show_fair_lock_refusal(show: &mut Show, sides: &Sides<'_>) {
         let name = show.name("fair");
         let fair = format!("fair {name} {}", LONG.as_millis());
         they.expect(&format!("{fair} 0"), "held")?;
-        second.begin(&format!("{fair} 3000"))?;
-        std::thread::sleep(MOMENT * 3);
+        second.begin(&format!("{fair} 20000"))?;
+        std::thread::sleep(MOMENT * 5);
         let error = we.lock(&name, Duration::ZERO).err().context("we were not refused")?.to_string();
         ensure!(error.contains("fair lock"), "{error}");
-        they.expect(&format!("unlock {name}"), "free")?;
+        they.expect(&format!("unlock-fair {name}"), "free")?;
         let got = second.answer()?;
         ensure!(got == "held", "the fair waiter said {got:?}");
         Ok("with an error that says so".to_owned())
