@@ -134,11 +134,6 @@ impl Fleet {
         ("LOCKLINE_TEST_ENGINES", servers.collect::<Vec<_>>().join(" "))
     }
 
-    /// Where an engine listens.
-    pub(crate) fn url(&self, name: &str) -> Option<&str> {
-        self.started.iter().find(|(engine, _)| engine.name == name)?.1.url.as_deref()
-    }
-
     /// One line per engine, for people.
     pub(crate) fn description(&self) -> Vec<String> {
         let line = |(engine, started): &(&Engine, Started)| match &started.url {
@@ -306,8 +301,13 @@ mod tests {
             let child = std::process::Command::new("sleep").arg("600").spawn()?;
             Ok(Started { url: Some("sleep://".to_owned()), processes: vec![child] })
         }
-        static SLEEPER: Engine =
-            Engine { name: "sleeper", tortured: true, install: nothing_to_install, start: sleeper };
+        static SLEEPER: Engine = Engine {
+            name: "sleeper",
+            feature: None,
+            tortured: true,
+            install: nothing_to_install,
+            start: sleeper,
+        };
         let fleet = Fleet::start(&[&SLEEPER]).unwrap();
         let process = Process::of(fleet.started[0].1.processes[0].id()).unwrap();
         assert_eq!(fleet.environment(), ("LOCKLINE_TEST_ENGINES", "sleeper=sleep://".to_owned()));

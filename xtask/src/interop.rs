@@ -95,7 +95,7 @@ pub(crate) fn interop(names: &[String]) -> Result<()> {
         (other.install)(&home).with_context(|| format!("cannot install {}", other.name))?;
         // An engine for each, so that nobody finds what another left.
         let fleet = Fleet::start(&engines::named(&[other.engine.to_owned()])?)?;
-        let url = fleet.url(other.engine).context("the engine has no address")?.to_owned();
+        let url = fleet.url(other.engine).context("the engine has no address")?;
         let mut show = Show { url, home, lockline: lockline.clone(), peer: other.name, rows: Vec::new() };
         (other.show)(&mut show).with_context(|| other.name)?;
         rows.append(&mut show.rows);
@@ -121,7 +121,9 @@ fn named(names: &[String]) -> Result<Vec<&'static OtherClient>> {
 
 /// Builds our side, with the engines that are needed.
 fn lockline(peers: &[&OtherClient]) -> Result<PathBuf> {
-    let mut features: Vec<&str> = peers.iter().map(|peer| peer.engine).collect();
+    let names: Vec<String> = peers.iter().map(|peer| peer.engine.to_owned()).collect();
+    let mut features: Vec<&str> =
+        engines::named(&names)?.into_iter().filter_map(|engine| engine.feature).collect();
     features.dedup();
     let features = features.join(",");
     let program = "lockline-test-peer";

@@ -192,6 +192,10 @@ impl crate::driver::BellBoard for LateBells {
         });
     }
 
+    fn look_now(&self, id: crate::line::ClaimId) {
+        self.0.look_now(id);
+    }
+
     fn look_at_all(&self) {
         self.0.look_at_all();
     }

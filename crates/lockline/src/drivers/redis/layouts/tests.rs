@@ -238,6 +238,37 @@ async fn scripts_that_were_forgotten_are_sent_again() {
     }
 }
 
+/// The line in the documents, as it stands there.
+fn access_list() -> Vec<String> {
+    let page = include_str!("../../../../../../docs/engines/redis-layouts.md");
+    let line = &page[page.find("ACL SETUSER").unwrap()..];
+    line[..line.find("```").unwrap()].replace('\\', " ").split_whitespace().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_shortest_access_list_is_enough() {
+    if !included() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let mut operator = server.operator().await;
+    redis::cmd("ACL").arg(&access_list()[1..]).exec_async(&mut operator).await.unwrap();
+    for layout in ALL {
+        let config = server.config().layout(layout).space("lock:").login("locks", "secret");
+        let (redis, _) = open(config).await;
+        let (mine, next) = (claim("m", Mode::Exclusive, LEASE), claim("m", Mode::Exclusive, LEASE));
+        ask::<()>(&mut operator, &["SCRIPT", "FLUSH"]).await;
+        let stands = redis.join(&mine, true).await.unwrap();
+        assert!(matches!(redis.join(&next, true).await.unwrap(), Standing::Waiting { .. }));
+        assert_eq!(redis.renew(&[place(&mine, stands.ticket())]).await.unwrap(), [stands]);
+        assert!(redis.evict(&mine.name, stands.ticket().unwrap(), false).await.unwrap());
+        assert!(redis.evict(&mine.name, stands.ticket().unwrap(), true).await.unwrap());
+        let stands = redis.renew(&[place(&next, None)]).await.unwrap();
+        assert_eq!(redis.view(&Query::Prefix(String::new())).await.unwrap()[0].holders.len(), 1);
+        redis.leave(&place(&next, stands[0].ticket())).await.unwrap();
+    }
+}
+
 /// A waiter is dropped at any moment: nobody else may have to wait for it, and nothing of it may be left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_that_is_dropped_leaves_nothing() {
