@@ -177,6 +177,9 @@ impl Belief {
     }
 
     fn hear_early_bells(&mut self) {
+        if self.ticket.is_none() {
+            return;
+        }
         for (ticket, news) in std::mem::take(&mut self.early) {
             if self.ticket == Some(ticket) {
                 self.hear(news);
