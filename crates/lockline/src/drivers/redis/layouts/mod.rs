@@ -113,6 +113,7 @@ pub(super) struct Foreign {
 impl Foreign {
     pub(super) async fn connect(config: &RedisConfig, bells: Bells) -> Result<Foreign> {
         let format: &'static dyn Format = match config.layout {
+            // Lockline's own layout has a driver of its own.
             Layout::Line | Layout::Plain => &plain::Plain,
             Layout::Redisson => &redisson::Redisson { fenced: false },
             Layout::RedissonFenced => &redisson::Redisson { fenced: true },
