@@ -240,7 +240,9 @@ impl Owner {
 
 /// What stands between a client and its driver.
 #[derive(Clone)]
-struct Layer(Arc<dyn Fn(Arc<dyn Driver>) -> Arc<dyn Driver> + Send + Sync>);
+struct Layer(Arc<Wrap>);
+
+type Wrap = dyn Fn(Arc<dyn Driver>) -> Arc<dyn Driver> + Send + Sync;
 
 impl std::fmt::Debug for Layer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
