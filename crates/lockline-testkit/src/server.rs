@@ -3,6 +3,7 @@
 //! Whether the server runs is known only when the tests do. The built-in harness could then only call a test that did
 //! nothing "ok"; here it is ignored, and counted as that.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
@@ -42,4 +43,23 @@ pub fn run(server: &str, trials: Vec<Trial>) -> ExitCode {
         .map(|trial| if left_out { trial.with_ignored_flag(true) } else { trial })
         .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// A test that starts servers of its own in this folder. It is ignored unless this run includes that kind of server.
+pub fn with_own_servers(server: &str, name: &str, test: fn(&Path)) -> Trial {
+    let trial = Trial::test(name, move || {
+        let home = tempfile::tempdir()?;
+        test(home.path());
+        Ok(())
+    });
+    trial.with_ignored_flag(engines::required_url(server).is_none())
+}
+
+/// Runs the asynchronous part of such a test.
+///
+/// # Panics
+/// If there can be no runtime.
+pub fn block_on(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(test);
 }

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 use lockline::{ErrorKind, Locks};
-use lockline_testkit::engines;
 use lockline_testkit::redis_servers::{self as servers, Server, WATCHED};
+use lockline_testkit::server::{block_on as run, with_own_servers as test};
 use lockline_testkit::setup::{granted, queue_up};
 
 const LEASE: Duration = Duration::from_secs(4);
@@ -19,29 +19,12 @@ const GUIDE: &str = include_str!("../../lockline/src/drivers/redis/GUIDE.md");
 const PAGE: &str = include_str!("../../../docs/engines/redis.md");
 
 fn main() -> ExitCode {
-    let test = |server: &str, name: &str, test: fn(&Path)| {
-        let trial = Trial::test(name, move || {
-            let home = tempfile::tempdir()?;
-            test(home.path());
-            Ok(())
-        });
-        trial.with_ignored_flag(engines::required_url(server).is_none())
-    };
     let trials = vec![
         test("redis-tls", "certificates_are_looked_at", certificates_are_looked_at),
         test("redis-sentinel", "sentinel_and_replicas_by_their_lists", sentinel_and_replicas_by_their_lists),
         test("redis-cluster", "cluster_by_its_list", cluster_by_its_list),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
-}
-
-fn run(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(test);
 }
 
 fn hosts(servers: &[Server]) -> String {

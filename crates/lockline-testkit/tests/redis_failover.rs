@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 use lockline::{Guard, Locks};
-use lockline_testkit::engines;
 use lockline_testkit::redis_servers::{self as servers, Server, WATCHED};
+use lockline_testkit::server::{block_on as run, with_own_servers as test};
 use lockline_testkit::setup::{until_waiting, within};
 
 /// Longer than a failover takes on a busy machine. It is also how long the restart guard lasts.
@@ -22,14 +22,6 @@ const LEASE: Duration = Duration::from_secs(10);
 const FAILED_OVER: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    let test = |server: &str, name: &str, test: fn(&Path)| {
-        let trial = Trial::test(name, move || {
-            let home = tempfile::tempdir()?;
-            test(home.path());
-            Ok(())
-        });
-        trial.with_ignored_flag(engines::required_url(server).is_none())
-    };
     let trials = vec![
         test("redis-sentinel", "sentinel_primary_is_killed", sentinel_primary_is_killed),
         test("redis-sentinel", "stopped_primary_comes_back", stopped_primary_comes_back),
@@ -41,15 +33,6 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(1);
     libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-fn run(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(test);
 }
 
 fn hosts(servers: &[Server]) -> String {

@@ -32,6 +32,28 @@ pub(crate) trait Subject {
     async fn heard(&self, expected: usize) -> Vec<(Name, Bell)>;
 }
 
+/// A claim of this process, by an owner whose name is not one word.
+pub(crate) fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
+    let who = Who { owner: "te ster".into(), host: "here".into(), pid: std::process::id() };
+    Claim {
+        name: Name::new(name).unwrap(),
+        id: ClaimId::random(),
+        mode,
+        lease,
+        who: Arc::new(who),
+        identity: None,
+    }
+}
+
+/// The place that a claim has, or may have.
+pub(crate) fn place(claim: &Claim, ticket: Option<Ticket>) -> Place {
+    Place { name: claim.name.clone(), id: claim.id, ticket, lease: claim.lease, last: false }
+}
+
+pub(crate) fn is_in(standing: &Standing) -> bool {
+    matches!(standing, Standing::In { .. })
+}
+
 /// A board that keeps what was rung.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {

@@ -11,7 +11,7 @@ use redis::{Cmd, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use super::config::Address;
+use super::address::Address;
 use super::dial::{self, in_time};
 use super::error::explain;
 use super::link::{Context, Goal, Link, Live};

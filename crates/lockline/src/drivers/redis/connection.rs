@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use redis::{Cmd, RedisError, Value};
 
+use super::address::Topology;
 use super::cluster::Cluster;
-use super::config::{RedisConfig, Replicas, RestartGuard, Topology};
+use super::config::{RedisConfig, Replicas, RestartGuard};
 use super::error::{explain, nonsense};
 use super::link::{Context, Goal, Link, Live};
 use super::scripts::Script;

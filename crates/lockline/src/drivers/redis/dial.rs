@@ -10,7 +10,8 @@ use redis::{
     RedisResult, TlsCertificates,
 };
 
-use super::config::{Address, Login, RedisConfig};
+use super::address::Address;
+use super::config::{Login, RedisConfig};
 use super::error::explain;
 use crate::error::{Error, ErrorKind, Result};
 

@@ -8,8 +8,9 @@ use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
 
+use super::address::Address;
 use super::bell;
-use super::config::{Address, RedisConfig};
+use super::config::RedisConfig;
 use super::dial::{self, in_time};
 use super::error::{explain, is_unknown_script};
 use super::incarnation::{self, Info};

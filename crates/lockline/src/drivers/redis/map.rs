@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 use tokio::task::JoinSet;
 
-use super::config::Address;
+use super::address::Address;
 use super::dial;
 use super::error::explain;
 use super::link::Context;

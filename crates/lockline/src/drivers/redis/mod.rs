@@ -1,5 +1,6 @@
 #![doc = include_str!("GUIDE.md")]
 
+mod address;
 mod bell;
 mod cluster;
 mod config;

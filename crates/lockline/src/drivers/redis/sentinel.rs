@@ -7,7 +7,8 @@ use std::time::Duration;
 use redis::Value;
 use tokio::task::JoinSet;
 
-use super::config::{Address, RedisConfig};
+use super::address::Address;
+use super::config::RedisConfig;
 use super::dial;
 use super::error::explain;
 use crate::error::{Error, ErrorKind, Result};

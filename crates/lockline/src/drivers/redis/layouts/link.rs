@@ -9,7 +9,8 @@ use redis::{Cmd, PushInfo, RedisError, RedisResult, Value};
 use tokio::sync::Mutex;
 
 use super::Scripts;
-use crate::drivers::redis::config::{RedisConfig, Topology};
+use crate::drivers::redis::address::Topology;
+use crate::drivers::redis::config::RedisConfig;
 use crate::drivers::redis::dial::{CONNECT_WITHIN, caller};
 use crate::drivers::redis::error::{explain, is_unknown_script};
 use crate::drivers::redis::incarnation::info;

@@ -11,12 +11,9 @@ mod server;
 
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Redis, RedisConfig, RestartGuard};
-use crate::drivers::against_the_line::Heard;
-use crate::line::{Claim, ClaimId, Mode, Place, Standing, Ticket, Who};
-use crate::name::Name;
+pub(super) use crate::drivers::against_the_line::{Heard, claim, is_in, place};
 pub(super) use server::Server;
 
 /// Whether this run includes Redis. If not, says so.
@@ -30,26 +27,6 @@ pub(super) fn included() -> bool {
         std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
     named
-}
-
-pub(super) fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
-    let who = Who { owner: "te ster".into(), host: "here".into(), pid: std::process::id() };
-    Claim {
-        name: Name::new(name).unwrap(),
-        id: ClaimId::random(),
-        mode,
-        lease,
-        who: Arc::new(who),
-        identity: None,
-    }
-}
-
-pub(super) fn place(claim: &Claim, ticket: Option<Ticket>) -> Place {
-    Place { name: claim.name.clone(), id: claim.id, ticket, lease: claim.lease, last: false }
-}
-
-pub(super) fn is_in(standing: &Standing) -> bool {
-    matches!(standing, Standing::In { .. })
 }
 
 /// A server that was just started is guarded by rule; only the tests of the guard wait for it.
