@@ -5,6 +5,10 @@
 
 mod apt;
 mod redis;
+/// Shared with the tests that kill servers.
+#[path = "../../crates/lockline-testkit/src/redis_servers.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod redis_servers;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -55,7 +59,35 @@ pub(crate) const ENGINES: &[Engine] = &[
         feature: Some("redis"),
         tortured: false,
         install: redis::install,
-        start: redis::start,
+        start: redis::one,
+    },
+    Engine {
+        name: "redis-tls",
+        feature: Some("redis"),
+        tortured: false,
+        install: redis::install,
+        start: redis::tls,
+    },
+    Engine {
+        name: "redis-sentinel",
+        feature: Some("redis"),
+        tortured: false,
+        install: redis::install,
+        start: redis::sentinel,
+    },
+    Engine {
+        name: "redis-cluster",
+        feature: Some("redis"),
+        tortured: false,
+        install: redis::install,
+        start: redis::cluster,
+    },
+    Engine {
+        name: "redis-replicas",
+        feature: Some("redis"),
+        tortured: false,
+        install: redis::install,
+        start: redis::replicas,
     },
 ];
 

@@ -154,10 +154,28 @@ fn in_memory_if_possible() -> std::io::Result<tempfile::TempDir> {
 /// If this run includes no Redis, or its address makes no sense.
 #[cfg(feature = "redis")]
 pub fn redis() -> Engine {
+    let (engine, server, space) = on_redis("redis");
+    let keys = Arc::new(RedisKeys { server, space });
+    let to_forget = keys.clone();
+    engine.forgets(move || to_forget.delete().expect("the keys are deleted")).keeps(CleanedUp(keys))
+}
+
+/// The same on other kinds of Redis servers. They end with the run, and what tests leave there with them.
+///
+/// # Panics
+/// If this run does not include it, or its address makes no sense.
+#[cfg(feature = "redis")]
+pub fn redis_kind(name: &'static str) -> Engine {
+    on_redis(name).0
+}
+
+/// The engine, the address of its servers, and its name space.
+#[cfg(feature = "redis")]
+fn on_redis(name: &'static str) -> (Engine, String, String) {
     use lockline::EngineUrl;
     use lockline::drivers::redis::{Redis, RedisConfig};
-    let server = crate::engines::required_url("redis")
-        .unwrap_or_else(|| panic!("{} names no redis", crate::engines::VARIABLE));
+    let server = crate::engines::required_url(name)
+        .unwrap_or_else(|| panic!("{} names no {name}", crate::engines::VARIABLE));
     let space = format!("test-{:016x}", fastrand::u64(..));
     let url = format!("{server}{}space={space}", if server.contains('?') { '&' } else { '?' });
     let config = EngineUrl::parse(&url).and_then(RedisConfig::from_url).expect("the address makes sense");
@@ -165,12 +183,7 @@ pub fn redis() -> Engine {
         let config = config.clone();
         async move { Ok(Arc::new(Redis::connect(config, bells).await?) as Arc<dyn Driver>) }
     };
-    let keys = RedisKeys { server, space };
-    let keys = Arc::new(keys);
-    let to_forget = keys.clone();
-    Engine::new("redis", url, open)
-        .forgets(move || to_forget.delete().expect("the keys are deleted"))
-        .keeps(CleanedUp(keys))
+    (Engine::new(name, url, open), server, space)
 }
 
 /// All keys of one name space.

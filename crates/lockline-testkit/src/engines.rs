@@ -20,6 +20,14 @@ pub const EMBEDDED: &[&str] = &[
 pub const SERVERS: &[&str] = &[
     #[cfg(feature = "redis")]
     "redis",
+    #[cfg(feature = "redis")]
+    "redis-tls",
+    #[cfg(feature = "redis")]
+    "redis-sentinel",
+    #[cfg(feature = "redis")]
+    "redis-cluster",
+    #[cfg(feature = "redis")]
+    "redis-replicas",
 ];
 
 /// The servers that this run must include, by engine name.

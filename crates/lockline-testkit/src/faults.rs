@@ -256,6 +256,10 @@ impl BellBoard for FaultyBells {
         }
     }
 
+    fn acknowledged(&self, id: ClaimId, replicas: u32) {
+        self.to.acknowledged(id, replicas);
+    }
+
     fn look_at_all(&self) {
         if !self.is_deaf(None) {
             self.to.look_at_all();

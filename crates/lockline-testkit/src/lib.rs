@@ -21,6 +21,7 @@
 //! | [`faults`] | a driver that counts, loses, delays, repeats and hangs |
 //! | [`peer`] | real child processes, driven over stdin and stdout |
 //! | [`engines`] | which engines a run includes, and which it leaves out |
+//! | [`redis_servers`] | Redis servers of a test's own, to be killed and stopped |
 //! | [`server`] | the suite as a program: tests on a server that is left out count as ignored |
 
 pub mod conformance;
@@ -28,5 +29,6 @@ pub mod engine;
 pub mod engines;
 pub mod faults;
 pub mod peer;
+pub mod redis_servers;
 pub mod server;
 pub mod setup;

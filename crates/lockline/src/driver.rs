@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::line::{Bell, Claim, LineView, Place, Standing, Ticket};
+use crate::line::{Bell, Claim, ClaimId, LineView, Place, Standing, Ticket};
 use crate::name::Name;
 
 /// Where a driver rings its bells. Core registers a claim there *before* it joins, so a bell may come before the answer.
@@ -30,6 +30,10 @@ use crate::name::Name;
 pub trait BellBoard: Send + Sync + fmt::Debug + 'static {
     /// The engine says that something happened to this claim of ours. Never blocks.
     fn ring(&self, name: &Name, bell: &Bell);
+
+    /// So many replicas have the claim's place as it was last granted or renewed. Said before the answer, or the bell, that
+    /// it is about, by an engine that was asked to wait for them. Never blocks.
+    fn acknowledged(&self, id: ClaimId, replicas: u32);
 
     /// Bells may have been lost (a reconnect, a gap): every waiting claim is to be looked at now. Never blocks.
     fn look_at_all(&self);
@@ -51,6 +55,7 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing>;
 
     /// Extends places, and tells where each stands, in the order asked: one engine trip for many. Never makes a place.
+    /// An engine of several parts answers [`Standing::Unsure`] for places of a part that failed, and an error only if all did.
     fn renew<'a>(&'a self, places: &'a [Place]) -> Verb<'a, Vec<Standing>>;
 
     /// Removes a claim, in, waiting or unknown: afterwards nothing of it remains.

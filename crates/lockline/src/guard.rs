@@ -72,6 +72,12 @@ impl Guard {
         self.first.client().driver.info().guarantees
     }
 
+    /// How many replicas had acknowledged the grant, or its last renewal, when it was answered; of several locks, the
+    /// fewest. `None` if the engine was not asked to wait for any.
+    pub fn replicas(&self) -> Option<u32> {
+        self.grips().map(|grip| grip.replicas()).min().flatten()
+    }
+
     /// For how much longer the guard is certainly valid if nothing is heard from the engine any more; zero once lost.
     pub fn remaining(&self) -> Duration {
         self.grips().map(|grip| grip.remaining()).min().unwrap_or_default()

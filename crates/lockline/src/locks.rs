@@ -358,7 +358,8 @@ impl Builder {
             #[cfg(feature = "sqlite")]
             "sqlite" => self.sqlite(SqliteConfig::from_url(url)?).await,
             #[cfg(feature = "redis")]
-            "redis" | "redis+unix" | "rediss" | "redis-sentinel" | "redis-cluster" => {
+            "redis" | "redis+unix" | "rediss" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
+            | "rediss-cluster" => {
                 self.redis(RedisConfig::from_url(url)?).await
             }
             _ => Err(url.unknown_scheme()),

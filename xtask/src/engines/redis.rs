@@ -1,105 +1,95 @@
-//! One Redis server that keeps nothing.
+//! Redis: one server that keeps nothing, one with TLS and a user of few rights, a primary with replicas, Sentinels, a
+//! cluster.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
+use super::redis_servers::{self as servers, Server, WATCHED};
 use super::{Started, apt};
+use crate::workspace;
 
-/// Somebody else may take a port between our finding it free and the server's listening on it.
-const PORTS: usize = 5;
-
-/// How long a server may take to answer; it takes a twentieth of a second.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A new server guards what a former one may have forgotten; here there was none.
+const NO_GUARD: &str = "restart_guard=off";
 
 pub(super) fn install() -> Result<()> {
-    if apt::has("redis-server") { Ok(()) } else { apt::install(&["redis-server", "redis-tools"]) }
+    let missing = !apt::has("redis-server") || !apt::has("redis-cli") || !apt::has("openssl");
+    if missing { apt::install(&["redis-server", "redis-tools", "openssl"]) } else { Ok(()) }
 }
 
-pub(super) fn start(home: &Path) -> Result<Started> {
-    for _ in 0..PORTS {
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let mut server = spawn(home, address)?;
-        match answers(&mut server, address) {
-            Ok(true) => {
-                // A new server guards what a former one may have forgotten; here there was none.
-                let url = format!("redis://{address}?restart_guard=off");
-                return Ok(Started { url: Some(url), processes: vec![server] });
-            }
-            Ok(false) => {}
-            Err(error) => {
-                let _ = server.kill();
-                let _ = server.wait();
-                return Err(error);
-            }
-        }
-    }
-    let log = std::fs::read_to_string(home.join("log")).unwrap_or_default();
-    bail!("redis-server ends at once:\n{log}")
+fn started(url: String, servers: impl IntoIterator<Item = Server>) -> Started {
+    Started { url: Some(url), processes: servers.into_iter().filter_map(Server::let_go).collect() }
 }
 
-fn spawn(home: &Path, address: SocketAddr) -> Result<Child> {
-    let log = std::fs::File::create(home.join("log"))?;
-    Command::new("redis-server")
-        .args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()])
-        .args(["--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no"])
-        .arg("--dir")
-        .arg(home)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()
-        .context("redis-server")
+fn hosts(servers: &[Server]) -> String {
+    servers.iter().map(|server| format!("127.0.0.1:{}", server.port)).collect::<Vec<_>>().join(",")
 }
 
-/// Waits until it answers; `false` if it ended.
-fn answers(server: &mut Child, address: SocketAddr) -> Result<bool> {
-    let start = Instant::now();
-    loop {
-        // First of all, because another server may be the one that answers at this port.
-        if server.try_wait()?.is_some() {
-            return Ok(false);
-        }
-        if pings(address).unwrap_or(false) {
-            return Ok(server.try_wait()?.is_none());
-        }
-        if start.elapsed() > PATIENCE {
-            bail!("redis-server does not answer at {address}");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+pub(super) fn one(home: &Path) -> Result<Started> {
+    let server = Server::start(home, "server", &[])?;
+    Ok(started(format!("redis://127.0.0.1:{}?{NO_GUARD}", server.port), [server]))
 }
 
-fn pings(address: SocketAddr) -> std::io::Result<bool> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-    stream.write_all(b"PING\r\n")?;
-    let mut answer = [0; 7];
-    stream.read_exact(&mut answer)?;
-    Ok(&answer == b"+PONG\r\n")
+pub(super) fn tls(home: &Path) -> Result<Started> {
+    let (server, options) = servers::encrypted(home, &access_list()?)?;
+    Ok(started(format!("rediss://locks:secret@127.0.0.1:{}{options}&{NO_GUARD}", server.port), [server]))
+}
+
+/// The access list of the driver's guide, for the name spaces of tests.
+fn access_list() -> Result<Vec<String>> {
+    let guide = workspace::root().join("crates/lockline/src/drivers/redis/GUIDE.md");
+    let guide = std::fs::read_to_string(&guide).with_context(|| guide.display().to_string())?;
+    let block = guide.split("```text\nACL SETUSER ").nth(1).and_then(|rest| rest.split("```").next());
+    let block = block.context("the guide has no access list")?;
+    let words = block.replace("\\\n", " ").replace("lockline:", "test-*:");
+    Ok(words.split_whitespace().map(str::to_owned).collect())
+}
+
+pub(super) fn replicas(home: &Path) -> Result<Started> {
+    let all = servers::replicated(home, 2)?;
+    Ok(started(format!("redis://127.0.0.1:{}?replicas=all&{NO_GUARD}", all[0].port), all))
+}
+
+pub(super) fn sentinel(home: &Path) -> Result<Started> {
+    let (all, sentinels) = servers::watched(home)?;
+    let url = format!("redis-sentinel://{}/{WATCHED}?{NO_GUARD}", hosts(&sentinels));
+    Ok(started(url, all.into_iter().chain(sentinels)))
+}
+
+pub(super) fn cluster(home: &Path) -> Result<Started> {
+    let nodes = servers::cluster(home)?;
+    Ok(started(format!("redis-cluster://{}?{NO_GUARD}", hosts(&nodes[..3])), nodes))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
-    fn a_server_answers_where_it_says() {
-        if !apt::has("redis-server") {
+    fn every_kind_of_server_starts_and_ends() {
+        if !apt::has("redis-server") || !apt::has("openssl") {
             // `cargo xtask test` installs it before it runs this. Written past the test harness.
-            std::io::stderr().write_all(b"left out: there is no redis-server\n").unwrap();
+            std::io::stderr().write_all(b"left out: there is no redis-server or openssl\n").unwrap();
             return;
         }
-        let home = tempfile::tempdir().unwrap();
-        let mut started = start(home.path()).unwrap();
-        let url = started.url.unwrap();
-        let address = url.strip_prefix("redis://").and_then(|rest| rest.strip_suffix("?restart_guard=off"));
-        assert!(pings(address.unwrap().parse().unwrap()).unwrap());
-        started.processes[0].kill().unwrap();
-        started.processes[0].wait().unwrap();
+        for (start, scheme, processes) in [
+            (one as fn(&Path) -> Result<Started>, "redis://127.0.0.1:", 1),
+            (tls, "rediss://locks:secret@127.0.0.1:", 1),
+            (replicas, "redis://127.0.0.1:", 3),
+            (sentinel, "redis-sentinel://127.0.0.1:", 6),
+            (cluster, "redis-cluster://127.0.0.1:", 6),
+        ] {
+            let home = tempfile::tempdir().unwrap();
+            let mut started = start(home.path()).unwrap();
+            assert!(started.url.unwrap().starts_with(scheme));
+            assert_eq!(started.processes.len(), processes);
+            for process in &mut started.processes {
+                assert!(process.try_wait().unwrap().is_none(), "{scheme}: it ended");
+                process.kill().unwrap();
+                process.wait().unwrap();
+            }
+        }
     }
 }

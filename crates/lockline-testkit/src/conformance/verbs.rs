@@ -15,6 +15,7 @@ struct Deaf;
 
 impl BellBoard for Deaf {
     fn ring(&self, _name: &Name, _bell: &Bell) {}
+    fn acknowledged(&self, _id: ClaimId, _replicas: u32) {}
     fn look_at_all(&self) {}
 }
 

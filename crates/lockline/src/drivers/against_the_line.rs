@@ -39,6 +39,8 @@ pub(crate) struct Heard {
     rung: tokio::sync::Notify,
     /// How often everybody was told to look.
     looks: Mutex<usize>,
+    /// How many replicas had what was granted or renewed last.
+    replicas: Mutex<Option<u32>>,
 }
 
 impl Heard {
@@ -65,6 +67,11 @@ impl Heard {
     }
 
     #[cfg(feature = "redis")]
+    pub(crate) fn replicas(&self) -> Option<u32> {
+        *self.replicas.lock().unwrap()
+    }
+
+    #[cfg(feature = "redis")]
     pub(crate) fn looks(&self) -> usize {
         *self.looks.lock().unwrap()
     }
@@ -74,6 +81,10 @@ impl BellBoard for Heard {
     fn ring(&self, name: &Name, bell: &Bell) {
         self.bells.lock().unwrap().push((name.clone(), bell.clone()));
         self.rung.notify_one();
+    }
+
+    fn acknowledged(&self, _id: ClaimId, replicas: u32) {
+        *self.replicas.lock().unwrap() = Some(replicas);
     }
 
     fn look_at_all(&self) {

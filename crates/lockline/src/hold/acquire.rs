@@ -242,6 +242,13 @@ impl Attempt {
                 .await;
             let now = self.client.now();
             match answered {
+                // Asked for one place alone an engine fails instead; if it does not, asking again is right, too.
+                Ok(standings) if standings.first() == Some(&Standing::Unsure) => {
+                    if self.spot.look(now) != Phase::In {
+                        return Ok(());
+                    }
+                    tokio::time::sleep(pause).await;
+                }
                 Ok(standings) => {
                     if let Some(standing) = standings.first() {
                         self.spot.answer(first_sent, now, lease, *standing);

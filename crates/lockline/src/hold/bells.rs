@@ -174,6 +174,12 @@ impl BellBoard for Board {
         }
     }
 
+    fn acknowledged(&self, id: ClaimId, replicas: u32) {
+        if let Some(hung) = locked(&self.state).spots.get(&id) {
+            hung.spot.acknowledged(replicas);
+        }
+    }
+
     fn look_at_all(&self) {
         let now = self.clock.now();
         let spots: Vec<_> = locked(&self.state)

@@ -51,6 +51,10 @@ impl Grip {
         self.spot.ticket().unwrap_or(Ticket::ZERO)
     }
 
+    pub(crate) fn replicas(&self) -> Option<u32> {
+        self.spot.replicas()
+    }
+
     /// Why it is lost, if it is, looked at now and without any network.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         if self.client.is_forked() {

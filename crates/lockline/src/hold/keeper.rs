@@ -85,10 +85,8 @@ async fn renew(client: &Arc<Client>, batch: &[Arc<Spot>]) {
             client.meters.renewal_failures.increment(1);
             tracing::debug!(%error, places = batch.len(), "could not renew");
             for spot in batch {
-                match spot.unreachable(now) {
-                    Phase::Lost(_) => tidy_up(client, spot),
-                    _ => client.board.look_at(spot, now + retry_in(spot.claim.lease)),
-                }
+                let phase = spot.unreachable(now);
+                schedule(client, spot, phase, Standing::Unsure);
             }
         }
     }
@@ -102,6 +100,7 @@ pub(crate) fn schedule(client: &Arc<Client>, spot: &Spot, phase: Phase, standing
             client.board.look_at(spot, client.now() + BELL_IS_DUE);
         }
         (Phase::Lost(_), _) => tidy_up(client, spot),
+        (_, Standing::Unsure) => client.board.look_at(spot, client.now() + retry_in(spot.claim.lease)),
         // A bell rang while the answer was on its way: a holder renews on its lease, not on a waiter's impatience.
         (Phase::Waiting, Standing::Waiting { look_again, .. }) => {
             if !mutant!(NeverLooksAgain) {

@@ -1,6 +1,6 @@
 //! One claim of this client: what was asked for, and what is believed about it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub(crate) struct Spot {
     changed: Notify,
     /// Its lease is fixed: nothing renews it once it is in.
     fixed: AtomicBool,
+    /// How many replicas have the place, plus one; 0 where none was waited for.
+    replicas: AtomicU32,
     meters: Arc<Meters>,
 }
 
@@ -31,6 +33,7 @@ impl Spot {
             belief: Mutex::new(Belief::new()),
             changed: Notify::new(),
             fixed: AtomicBool::new(false),
+            replicas: AtomicU32::new(0),
             meters,
         }
     }
@@ -41,6 +44,14 @@ impl Spot {
 
     pub(crate) fn stop_renewing(&self) {
         self.fixed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn acknowledged(&self, replicas: u32) {
+        self.replicas.store(replicas.saturating_add(1), Ordering::Release);
+    }
+
+    pub(crate) fn replicas(&self) -> Option<u32> {
+        self.replicas.load(Ordering::Acquire).checked_sub(1)
     }
 
     /// Where the claim stands, looked at now. Whoever looks first after the lease ran out makes it known to all.

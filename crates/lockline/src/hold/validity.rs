@@ -111,6 +111,10 @@ impl Belief {
             Standing::In { ticket } | Standing::Waiting { ticket, .. } => ticket,
             Standing::Out => return self.lose(LossReason::Evicted),
             Standing::Lapsed => return self.lose(LossReason::Forgotten),
+            Standing::Unsure => {
+                self.unreachable = true;
+                return;
+            }
         };
         if !self.is_mine(ticket) {
             return;

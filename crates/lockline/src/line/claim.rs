@@ -150,6 +150,9 @@ pub enum Standing {
     Out,
     /// There is no such place: it ran out, or the engine forgot it.
     Lapsed,
+    /// The part of the engine that keeps this place could not be asked, or could not promise it: nothing is known, and
+    /// nothing was extended.
+    Unsure,
 }
 
 impl Standing {
@@ -157,7 +160,7 @@ impl Standing {
     pub fn ticket(&self) -> Option<Ticket> {
         match *self {
             Standing::In { ticket } | Standing::Waiting { ticket, .. } => Some(ticket),
-            Standing::Out | Standing::Lapsed => None,
+            Standing::Out | Standing::Lapsed | Standing::Unsure => None,
         }
     }
 }

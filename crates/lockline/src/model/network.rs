@@ -46,6 +46,7 @@ impl From<Standing> for Says {
             Standing::Waiting { ticket, .. } => Says::Waiting(ticket),
             Standing::Out => Says::Out,
             Standing::Lapsed => Says::Lapsed,
+            Standing::Unsure => unreachable!("the line always knows"),
         }
     }
 }

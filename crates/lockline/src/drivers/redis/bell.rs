@@ -1,27 +1,47 @@
 //! Messages from the server: bells for claims of this process, on the connection that carries the commands.
 
+use std::pin::Pin;
+use std::time::Duration;
+
 use redis::{PushInfo, PushKind, Value};
 
 use crate::driver::Bells;
+use crate::error::Result;
 use crate::line::{Bell, ClaimId, News, Ticket};
 use crate::name::Name;
 
+/// A bell does not tell the lease of its claim; whoever it rings for looks again within a second anyway.
+pub(super) const CONFIRM_FOR: Duration = Duration::from_secs(6);
+
+/// How many replicas have what a bell tells of.
+pub(super) type Confirmed = Pin<Box<dyn Future<Output = Result<u32>> + Send>>;
+
 /// Takes what the server pushes. Runs in the connection's task, and nothing here blocks.
-pub(super) fn hear(push: &PushInfo, board: &Bells) {
-    match push.kind {
-        PushKind::Message => {
-            if let [_, Value::BulkString(payload)] = push.data.as_slice() {
-                match decode(payload) {
-                    Some((name, bell)) => board.ring(&name, &bell),
-                    None => tracing::debug!("a message on our channel is no bell"),
+///
+/// Where replicas must have a grant, one that a bell tells of counts only when that is confirmed; if it is not, the
+/// claim's next renewal says why.
+pub(super) fn hear(push: &PushInfo, board: &Bells, confirm: Option<impl FnOnce(Name, Bell) -> Confirmed>) {
+    if push.kind != PushKind::Message {
+        return;
+    }
+    let [_, Value::BulkString(payload)] = push.data.as_slice() else { return };
+    let Some((name, bell)) = decode(payload) else {
+        return tracing::debug!("a message on our channel is no bell");
+    };
+    match confirm {
+        Some(confirm) if bell.news == News::In => {
+            let (confirmed, board) = (confirm(name.clone(), bell.clone()), board.clone());
+            tokio::spawn(async move {
+                match confirmed.await {
+                    Ok(replicas) => {
+                        board.acknowledged(bell.id, replicas);
+                        board.ring(&name, &bell);
+                    }
+                    Err(error) => tracing::debug!(%error, "a bell is not confirmed"),
                 }
-            }
+            });
         }
-        // The first time nobody waits yet. Every other time the connection was lost, and bells with it: from now on
-        // they come again, so whoever looks now misses none.
-        PushKind::Subscribe => board.look_at_all(),
-        PushKind::Disconnection => tracing::debug!("the connection to the server was lost"),
-        _ => {}
+        _ => board.ring(&name, &bell),
     }
 }
 

@@ -1,239 +1,242 @@
-//! One connection for all commands and messages, and the scripts that the server at its other end knows.
+//! The way to the servers, whichever they are: one, the one that Sentinels name, or those of a cluster.
 
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
-use redis::io::tcp::TcpSettings;
-use redis::{
-    Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value,
-};
-use tokio::sync::Mutex;
+use redis::{Cmd, RedisError, Value};
 
-use super::bell;
-use super::config::{RedisConfig, Server};
-use super::error::{explain, is_unknown_script};
-use super::incarnation::{Guard, Incarnation, Info};
-use super::scripts::{Loaded, Script, texts};
-use crate::driver::Bells;
+use super::cluster::Cluster;
+use super::config::{RedisConfig, Replicas, RestartGuard, Topology};
+use super::error::{explain, nonsense};
+use super::link::{Context, Goal, Link, Live};
+use super::scripts::Script;
+use super::slots::slot_of;
+use crate::driver::{Bells, Exclusion, Fencing, Guarantees};
 use crate::error::{Error, ErrorKind, Result};
-use crate::line::ClaimId;
+use crate::line::{Claim, ClaimId, Place, Standing};
 
-/// How long one attempt to connect may take.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Pauses between attempts to connect again: from the first to the longest, for as long as it takes.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// After how long without an acknowledgement a connection is given up.
-const SILENT_FOR: Duration = Duration::from_secs(10);
-/// How often a script is loaded for one call before the server is called broken.
-const LOADS: usize = 3;
-/// How long the first finder's decision about a restarted server is kept, for those who come later.
-const MARK_MS: u64 = 86_400_000;
-
-/// A way to one server.
+/// A way to the servers.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) config: RedisConfig,
     pub(super) address: Arc<str>,
     /// What this process's channel ends with.
     pub(super) process: String,
-    /// Whether the server keeps what it answered over a restart.
-    pub(super) keeps_its_data: bool,
-    manager: ConnectionManager,
-    scripts: RwLock<Arc<Loaded>>,
-    /// Held by whoever loads scripts: the others wait instead of doing the same.
-    loading: Mutex<()>,
+    pub(super) guarantees: Guarantees,
+    bells: Bells,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    One(Link),
+    Cluster(Cluster),
 }
 
 impl Connection {
     pub(super) async fn open(config: RedisConfig, bells: Bells) -> Result<Connection> {
         config.check()?;
-        let address: Arc<str> = config.address().into();
-        let fail = |e: &RedisError| explain("connect", &address, e, false);
-        let client = client(&config).map_err(|e| fail(&e))?;
-        // The manager tries for ever; the first connection of all is to fail at once, and say why.
-        let within = redis::AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_WITHIN))
-            .set_response_timeout(Some(CONNECT_WITHIN));
-        let mut first =
-            client.get_multiplexed_async_connection_with_config(&within).await.map_err(|e| fail(&e))?;
-        let info = info(&mut first).await.map_err(|e| fail(&e))?;
-        info.check(&config, &address)?;
-        let incarnation = incarnation(&mut first, &config, &info, None).await.map_err(|e| fail(&e))?;
-        let shas = load(&mut first, &config, &incarnation).await.map_err(|e| fail(&e))?;
-
-        let ring = move |push: redis::PushInfo| {
-            bell::hear(&push, &bells);
-            Ok::<(), std::convert::Infallible>(())
-        };
-        let settings = ConnectionManagerConfig::new()
-            .set_connection_timeout(Some(CONNECT_WITHIN))
-            // Deadlines come from above.
-            .set_response_timeout(None)
-            .set_number_of_retries(usize::MAX)
-            .set_min_delay(PAUSES.0)
-            .set_max_delay(PAUSES.1)
-            .set_pipeline_buffer_size(1024)
-            .set_push_sender(ring)
-            .set_automatic_resubscription();
-        let mut manager = client.get_connection_manager_with_config(settings).await.map_err(|e| fail(&e))?;
-        // Twice as many bits as needed for it never to be that of another process.
-        let process = format!("{:032x}", ClaimId::random().as_u128());
-        let channel = format!("{}:bell:{process}", config.space);
-        tokio::time::timeout(CONNECT_WITHIN, manager.subscribe(channel))
-            .await
-            .map_err(|_| {
-                Error::new(ErrorKind::Unavailable, "connect", "the server does not answer").at(&address)
-            })?
-            .map_err(|e| fail(&e))?;
-        Ok(Connection {
-            keeps_its_data: info.keeps_its_data(),
-            scripts: RwLock::new(Arc::new(Loaded { incarnation, shas })),
-            loading: Mutex::default(),
+        let context = Arc::new(Context {
+            address: config.address().into(),
+            // Twice as many bits as needed for it never to be that of another process.
+            process: format!("{:032x}", ClaimId::random().as_u128()),
+            bells: bells.clone(),
             config,
-            address,
-            process,
-            manager,
+        });
+        let way = match &context.config.topology {
+            Topology::One(server) => Way::One(Link::open(&context, Goal::Server(server.clone())).await?),
+            Topology::Sentinel(sentinels, primary) => {
+                let goal = Goal::Watched(sentinels.clone(), primary.clone());
+                Way::One(Link::open(&context, goal).await?)
+            }
+            Topology::Cluster(nodes) => Way::Cluster(Cluster::open(&context, nodes).await?),
+        };
+        let keeps_its_data = match &way {
+            Way::One(link) => link.live("connect").await?.info.keeps_its_data(),
+            Way::Cluster(_) => false,
+        };
+        Ok(Connection {
+            guarantees: guarantees(&context.config, keeps_its_data),
+            config: context.config.clone(),
+            address: context.address.clone(),
+            process: context.process.clone(),
+            bells,
+            way,
         })
     }
 
-    fn loaded(&self) -> Arc<Loaded> {
-        self.scripts.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Runs a script. `fill` adds the number of keys, the keys and the arguments.
-    ///
-    /// The command is sent when the future is first polled, in one order for all callers: a verb that is called after
-    /// the future of another was dropped comes behind it, or the other was never sent.
+    /// Runs a script where the key is, and tells on which connection. `fill` adds the number of keys, the keys and the
+    /// arguments.
     pub(super) async fn run(
         &self,
         operation: &'static str,
         script: Script,
-        fill: impl Fn(&mut Cmd),
-    ) -> Result<Value> {
-        for _ in 0..LOADS {
-            let loaded = self.loaded();
-            let mut cmd = redis::cmd("EVALSHA");
-            cmd.arg(loaded.sha(script));
-            fill(&mut cmd);
-            #[cfg(test)]
-            if let Some(clock) = &self.config.clock {
-                cmd.arg(clock.load(std::sync::atomic::Ordering::SeqCst));
-            }
-            match self.send(&cmd).await {
-                Err(e) if is_unknown_script(&e) => self.load_again(&loaded).await?,
-                answer => return answer.map_err(|e| explain(operation, &self.address, &e, true)),
-            }
-        }
-        let message = "the server forgets scripts as fast as they are loaded";
-        Err(Error::new(ErrorKind::Unavailable, operation, message).at(&self.address))
-    }
-
-    /// Sends a command that is no script.
-    pub(super) async fn plain(&self, operation: &'static str, cmd: &Cmd) -> Result<Value> {
-        self.send(cmd).await.map_err(|e| explain(operation, &self.address, &e, true))
-    }
-
-    async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
-        // An error of the server is a value like others until it is asked for.
-        self.manager.clone().send_packed_command(cmd).await?.extract_error()
-    }
-
-    /// The server does not know our scripts: it was restarted, another took its place, or somebody told it to forget
-    /// them. Which of these decides whether it may have forgotten locks.
-    async fn load_again(&self, unknown: &Arc<Loaded>) -> Result<()> {
-        let _loading = self.loading.lock().await;
-        if !Arc::ptr_eq(&self.loaded(), unknown) {
-            return Ok(());
-        }
-        let fail = |e: &RedisError| explain("load", &self.address, e, false);
-        let mut manager = self.manager.clone();
-        let info = info(&mut manager).await.map_err(|e| fail(&e))?;
-        let known = &unknown.incarnation;
-        let now = if info.run_id() == known.run_id {
-            known.clone()
-        } else {
-            info.check(&self.config, &self.address)?;
-            incarnation(&mut manager, &self.config, &info, Some(&known.run_id)).await.map_err(|e| fail(&e))?
+        key: &str,
+        fill: impl Fn(&mut Cmd) + Sync,
+    ) -> Result<(Value, Arc<Live>)> {
+        let (answer, live) = match &self.way {
+            Way::One(link) => link.run(operation, script, false, &fill).await?,
+            Way::Cluster(cluster) => cluster.run(operation, script, key, &fill).await?,
         };
-        let shas = load(&mut manager, &self.config, &now).await.map_err(|e| fail(&e))?;
-        let loaded = Arc::new(Loaded { incarnation: now, shas });
-        *self.scripts.write().unwrap_or_else(PoisonError::into_inner) = loaded;
-        Ok(())
+        Ok((answer.map_err(|e| self.explain(operation, &e))?, live))
     }
-}
 
-fn client(config: &RedisConfig) -> RedisResult<Client> {
-    let address = match &config.server {
-        Server::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
-        Server::Unix(path) => ConnectionAddr::Unix(path.clone()),
-    };
-    let mut login = redis::RedisConnectionInfo::default()
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_db(config.database)
-        // Redis 7.0 has no such command, and an access list that allows it is refused there.
-        .set_skip_set_lib_name();
-    if let Some(user) = &config.user {
-        login = login.set_username(user);
+    fn explain(&self, operation: &'static str, error: &RedisError) -> Error {
+        explain(operation, &self.address, error, true)
     }
-    if let Some(password) = &config.password {
-        login = login.set_password(password);
+
+    /// Parts that can go into one call: all, or what a cluster keeps together.
+    pub(super) fn together<'a, T>(&self, items: &'a [T], key_of: impl Fn(&'a T) -> String) -> Vec<Vec<usize>> {
+        match self.way {
+            Way::One(_) => vec![(0..items.len()).collect()],
+            Way::Cluster(_) => {
+                let mut parts: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+                for (index, item) in items.iter().enumerate() {
+                    parts.entry(slot_of(key_of(item).as_bytes())).or_default().push(index);
+                }
+                parts.into_values().collect()
+            }
+        }
     }
-    let tcp = TcpSettings::default().set_nodelay(true);
-    #[cfg(target_os = "linux")]
-    let tcp = tcp.set_user_timeout(SILENT_FOR);
-    Client::open(address.into_connection_info()?.set_redis_settings(login).set_tcp_settings(tcp))
-}
 
-async fn info(connection: &mut impl ConnectionLike) -> RedisResult<Info> {
-    let text: String = redis::cmd("INFO").query_async(connection).await?;
-    Ok(Info::parse(&text))
-}
+    /// Sends a command that is no script to every primary.
+    async fn primaries(&self, operation: &'static str) -> Result<Vec<Arc<Live>>> {
+        match &self.way {
+            Way::One(link) => Ok(vec![link.live(operation).await?]),
+            Way::Cluster(cluster) => cluster.primaries(operation).await,
+        }
+    }
 
-/// Decides whether nobody may get in yet. The first who finds a restarted server decides for all.
-async fn incarnation(
-    connection: &mut impl ConnectionLike,
-    config: &RedisConfig,
-    info: &Info,
-    before: Option<&str>,
-) -> RedisResult<Incarnation> {
-    let run_id = info.run_id().to_owned();
+    /// All keys that look like this: the servers are walked through, a little at a time.
+    pub(super) async fn all_keys(&self, pattern: &str) -> Result<Vec<String>> {
+        let mut keys = Vec::new();
+        for live in self.primaries("view").await? {
+            let mut cursor: Vec<u8> = b"0".to_vec();
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
+                let answer = live.send(&scan, false).await.map_err(|e| self.explain("view", &e))?;
+                let Value::Array(answer) = answer else { return Err(nonsense("view", &self.address)) };
+                let [Value::BulkString(next), Value::Array(found)] = answer.as_slice() else {
+                    return Err(nonsense("view", &self.address));
+                };
+                keys.extend(found.iter().filter_map(|key| match key {
+                    Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+                    _ => None,
+                }));
+                cursor.clone_from(next);
+                if cursor == b"0" {
+                    break;
+                }
+            }
+        }
+        // A walk may meet a key twice.
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(keys)
+    }
+
+    /// A grant counts once enough replicas have it. Otherwise the claim leaves.
+    pub(super) async fn confirm_grant(&self, claim: &Claim, standing: Standing, live: &Live) -> Result<Standing> {
+        let (Some(witness), Standing::In { ticket }) = (&live.witness, standing) else { return Ok(standing) };
+        let error = match witness.confirm("join", claim.lease).await {
+            Ok(replicas) => {
+                self.bells.acknowledged(claim.id, replicas);
+                return Ok(standing);
+            }
+            Err(error) => error,
+        };
+        if witness.is_gone() {
+            live.give_up();
+        }
+        let place =
+            Place { name: claim.name.clone(), id: claim.id, ticket: Some(ticket), lease: claim.lease, last: false };
+        match self.leave(&place).await {
+            Ok(()) => Err(error),
+            Err(_) => {
+                let hint = "ask again; what was done ends with the lease";
+                Err(Error::new(ErrorKind::Unknown, "join", error.message().to_owned()).hint(hint).at(&self.address))
+            }
+        }
+    }
+
+    /// A renewal of a holder counts once enough replicas have it.
+    pub(super) async fn confirm_renewals(
+        &self,
+        places: &[&Place],
+        mut standings: Vec<Standing>,
+        live: &Live,
+    ) -> Result<Vec<Standing>> {
+        let is_in = |standing: &Standing| matches!(standing, Standing::In { .. });
+        let Some(witness) = live.witness.as_ref().filter(|_| standings.iter().any(is_in)) else {
+            return Ok(standings);
+        };
+        let shortest = places.iter().map(|place| place.lease).min().unwrap_or_default();
+        match witness.confirm("renew", shortest).await {
+            Ok(replicas) => {
+                for (place, _) in places.iter().zip(&standings).filter(|(_, standing)| is_in(standing)) {
+                    self.bells.acknowledged(place.id, replicas);
+                }
+            }
+            Err(error) => {
+                if witness.is_gone() {
+                    live.give_up();
+                }
+                if standings.iter().all(is_in) {
+                    return Err(error);
+                }
+                tracing::debug!(%error, "cannot renew what is held");
+                standings.iter_mut().filter(|standing| is_in(standing)).for_each(|one| *one = Standing::Unsure);
+            }
+        }
+        Ok(standings)
+    }
+
+    /// Sends a command that is no script to the one server there is.
     #[cfg(test)]
-    if let Some((ends_us, length_us)) = config.guard {
-        return Ok(Incarnation { run_id, guard: Some(Guard { ends_us, length_us }) });
+    pub(super) async fn plain(&self, operation: &'static str, cmd: &Cmd) -> Result<Value> {
+        let live = self.primaries(operation).await?.remove(0);
+        live.send(cmd, false).await.map_err(|e| self.explain(operation, &e))
     }
-    let (seconds, rest): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
-    let now_us = seconds * 1_000_000 + rest;
-    let Some((guard, why)) = info.guard(config, now_us, before) else {
-        return Ok(Incarnation { run_id, guard: None });
-    };
-    let mark = format!("{}:guard:{run_id}", config.space);
-    let set = redis::cmd("SET").arg(&mark).arg(guard.ends_us).arg("NX").arg("PX").arg(MARK_MS).to_owned();
-    set.exec_async(connection).await?;
-    let ends_us: u64 = redis::cmd("GET").arg(&mark).query_async(connection).await?;
-    if ends_us <= now_us {
-        return Ok(Incarnation { run_id, guard: None });
-    }
-    let rest = Duration::from_millis((ends_us - now_us) / 1000);
-    tracing::warn!(
-        rest = %humantime::format_duration(rest),
-        "restart guard: {why}; nobody gets a lock until every lease from before has ended"
-    );
-    Ok(Incarnation { run_id, guard: Some(Guard { ends_us, ..guard }) })
 }
 
-async fn load(
-    connection: &mut impl ConnectionLike,
-    config: &RedisConfig,
-    incarnation: &Incarnation,
-) -> RedisResult<Vec<String>> {
-    #[cfg(test)]
-    let test_clock = config.clock.is_some();
-    #[cfg(not(test))]
-    let test_clock = false;
-    let mut shas = Vec::new();
-    for text in texts(incarnation, &config.space, test_clock) {
-        shas.push(redis::cmd("SCRIPT").arg("LOAD").arg(text).query_async(connection).await?);
+/// The row of the guarantees page.
+fn guarantees(config: &RedisConfig, keeps_its_data: bool) -> Guarantees {
+    let guarded = config.restart_guard != RestartGuard::Off;
+    match (&config.topology, config.replicas) {
+        (Topology::One(_), None) => Guarantees {
+            fencing: if keeps_its_data { Fencing::Always } else { Fencing::ClockBounded },
+            exclusion: Exclusion::NoForwardStep,
+        },
+        (_, Some(Replicas::All)) if guarded => Guarantees {
+            fencing: Fencing::ClockBounded,
+            exclusion: Exclusion::NoForwardStepOverFailover,
+        },
+        // A failover may forget what was not copied, and two primaries may serve for a while.
+        _ => Guarantees { fencing: Fencing::ClockBounded, exclusion: Exclusion::Probable },
     }
-    Ok(shas)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_each_topology_promises() {
+        let row = |config: &RedisConfig, keeps| {
+            let Guarantees { fencing, exclusion } = guarantees(config, keeps);
+            (fencing, exclusion)
+        };
+        let one = RedisConfig::new("h", 1);
+        assert_eq!(row(&one, false), (Fencing::ClockBounded, Exclusion::NoForwardStep));
+        assert_eq!(row(&one, true), (Fencing::Always, Exclusion::NoForwardStep));
+        let watched = RedisConfig::sentinel([("h", 1)], "m");
+        for config in [watched.clone(), RedisConfig::cluster([("h", 1)])] {
+            assert_eq!(row(&config, false), (Fencing::ClockBounded, Exclusion::Probable));
+            assert_eq!(row(&config.clone().replicas(Replicas::Majority), false).1, Exclusion::Probable);
+            let all = config.replicas(Replicas::All);
+            assert_eq!(row(&all, false), (Fencing::ClockBounded, Exclusion::NoForwardStepOverFailover));
+            assert_eq!(row(&all.restart_guard(RestartGuard::Off), false).1, Exclusion::Probable);
+        }
+    }
 }

@@ -41,9 +41,11 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
             "the server does not take commands now",
             "see the cause; it may be loading its data, or be unable to save it",
         ),
-        "MOVED" | "ASK" | "CROSSSLOT" => {
-            (ErrorKind::Unsupported, "the server is a node of a cluster", "this version knows one server")
-        }
+        "MOVED" | "ASK" => (
+            ErrorKind::Unavailable,
+            "the cluster is moving the lock to another node",
+            "try again; for a cluster the address begins with redis-cluster:",
+        ),
         "WRONGTYPE" => (
             ErrorKind::Unsafe,
             "a key of the lock's name space belongs to something else",
@@ -59,6 +61,11 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
             "the server cannot be reached",
             "check that it runs and listens at this address",
         ),
+        _ if is_about_tls(error) => (
+            ErrorKind::Denied,
+            "the server and we do not accept each other's certificates",
+            "see the cause; ca= names who signed the server's, cert= and key= what we show",
+        ),
         _ if error.is_io_error() && !sent => {
             (ErrorKind::Unavailable, "the server cannot be reached", "check the address and the network")
         }
@@ -73,6 +80,19 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
         _ => (ErrorKind::Unavailable, "the server failed", "see the cause"),
     };
     Error::new(kind, operation, message).hint(hint).caused_by(cause(error)).at(address)
+}
+
+/// Whether the other side, or ours, ended the connection because of a certificate.
+fn is_about_tls(error: &RedisError) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if error.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// The word an error begins with. What a script runs into is told differently by different versions.

@@ -4,16 +4,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::RedisResult;
+use redis::aio::ConnectionLike;
+
 use super::config::{RedisConfig, RestartGuard};
+use super::scripts::{Loaded, texts};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The oldest version whose commands the scripts use: `SET … GET` and `ZADD … GT`.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// One life of a server, from start to end.
+/// One life of a server as a primary: from its start, or from its promotion, to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Incarnation {
-    pub(super) run_id: String,
+    pub(super) life: String,
     pub(super) guard: Option<Guard>,
 }
 
@@ -42,13 +46,31 @@ impl Info {
         self.get("run_id")
     }
 
+    /// Names one life of one server as a primary. The same server may be promoted twice, from different places of what it
+    /// had copied by then.
+    pub(super) fn life(&self) -> String {
+        format!("{}/{}", self.run_id(), self.get("second_repl_offset"))
+    }
+
+    /// Whether it was a replica before: then it may lack what its former primary answered last.
+    fn was_promoted(&self) -> bool {
+        !matches!(self.get("second_repl_offset"), "-1" | "")
+    }
+
+    /// How many replicas follow it now.
+    pub(super) fn replicas(&self) -> u32 {
+        self.get("connected_slaves").parse().unwrap_or(0)
+    }
+
     /// Whether what it answered is on disk, or soon will be, and is read again when it is started again.
     pub(super) fn keeps_its_data(&self) -> bool {
         self.get("aof_enabled") == "1"
     }
 
-    /// Refuses a server that locks cannot be trusted to.
-    pub(super) fn check(&self, config: &RedisConfig, address: &Arc<str>) -> Result<()> {
+    /// Refuses a server that locks cannot be trusted to. `node` tells that it is to be one of a cluster; `passing` that a
+    /// replica will be a primary soon, or is about to be replaced by one.
+    pub(super) fn check(&self, config: &RedisConfig, node: bool, passing: bool, address: &Arc<str>) -> Result<()> {
+        let mode = self.get("redis_mode");
         let (kind, message, hint) = if self.version() < OLDEST {
             let version = self.get("redis_version");
             (
@@ -56,23 +78,29 @@ impl Info {
                 format!("the server has version {version:?}, which is too old"),
                 "use Redis 6.2 or later",
             )
-        } else if self.get("redis_mode") == "sentinel" {
+        } else if mode == "sentinel" {
             (
                 ErrorKind::Unsupported,
                 "this is a Sentinel, not a server that keeps data".to_owned(),
-                "name the primary that it watches",
+                "write redis-sentinel://host,host/NAME",
             )
-        } else if self.get("redis_mode") == "cluster" {
+        } else if mode == "cluster" && !node {
             (
                 ErrorKind::Unsupported,
                 "the server is a node of a cluster".to_owned(),
-                "this version knows one server",
+                "write redis-cluster://host,host",
+            )
+        } else if mode != "cluster" && node {
+            (
+                ErrorKind::Unsupported,
+                "the server is not a node of a cluster".to_owned(),
+                "write redis://host for one server",
             )
         } else if self.get("role") == "slave" {
             (
-                ErrorKind::Unsafe,
+                if passing { ErrorKind::Unavailable } else { ErrorKind::Unsafe },
                 "the server is a replica: it would refuse every claim".to_owned(),
-                "name the primary",
+                "name the primary; or the Sentinels, who know which it is",
             )
         } else if !config.allow_eviction && !matches!(self.get("maxmemory_policy"), "noeviction" | "") {
             let policy = self.get("maxmemory_policy");
@@ -94,36 +122,97 @@ impl Info {
         (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
     }
 
-    /// The guard that this incarnation needs at `now_us` of its clock, and why. `before` is the incarnation that was
-    /// known at this address.
-    pub(super) fn guard(
-        &self,
-        config: &RedisConfig,
-        now_us: u64,
-        before: Option<&str>,
-    ) -> Option<(Guard, &'static str)> {
+    /// The guard that a life of a server needs that nobody has met before, at `now_us` of its clock, and why. `before` is
+    /// the server that was known here.
+    fn guard(&self, config: &RedisConfig, now_us: u64, before: Option<&str>) -> Option<(Guard, &'static str)> {
         let length_us = micros(config.max_lease);
         let uptime: u64 = self.get("uptime_in_seconds").parse().unwrap_or(0);
         // The server counts whole seconds of a cached clock: it may have been up a second less.
         let up_us = uptime.saturating_sub(1) * 1_000_000;
+        let long_up = up_us >= length_us;
         let another = before.is_some_and(|before| before != self.run_id());
-        let (ends_us, why) = match config.restart_guard {
-            RestartGuard::Off => return None,
-            RestartGuard::On | RestartGuard::Always if up_us >= length_us => {
-                if !another {
-                    return None;
-                }
-                // It has been up for long, and yet is not the one that was here before: another server took its place.
-                (now_us + length_us, "another server took the place of the one that was known")
-            }
-            RestartGuard::On if self.keeps_its_data() => return None,
-            _ => (
-                now_us + length_us - up_us,
-                "the server was started a short while ago and may have forgotten locks",
-            ),
+        let (ends_us, why) = if config.restart_guard == RestartGuard::Off {
+            return None;
+        } else if self.was_promoted() {
+            // Nobody can tell when: its uptime is that of a replica.
+            (now_us + length_us, "a replica became the primary and may lack locks")
+        } else if long_up && another {
+            (now_us + length_us, "another server took the place of the one that was known")
+        } else if long_up || (config.restart_guard == RestartGuard::On && self.keeps_its_data()) {
+            return None;
+        } else {
+            let why = "the server was started a short while ago and may have forgotten locks";
+            (now_us + length_us - up_us, why)
         };
         Some((Guard { ends_us, length_us }, why))
     }
+}
+
+pub(super) async fn info(connection: &mut impl ConnectionLike) -> RedisResult<Info> {
+    let text: String = redis::cmd("INFO").query_async(connection).await?;
+    Ok(Info::parse(&text))
+}
+
+/// Decides whether nobody may get in yet. Who first meets a life of a server decides for all, and writes it down in the
+/// key `met`, which replicas copy: they will find that it speaks of another life than theirs.
+pub(super) async fn decide(
+    connection: &mut impl ConnectionLike,
+    config: &RedisConfig,
+    info: &Info,
+    met: &str,
+    before: Option<&str>,
+) -> RedisResult<Incarnation> {
+    let life = info.life();
+    #[cfg(test)]
+    if let Some((ends_us, length_us)) = config.guard {
+        return Ok(Incarnation { life, guard: Some(Guard { ends_us, length_us }) });
+    }
+    if config.restart_guard == RestartGuard::Off {
+        return Ok(Incarnation { life, guard: None });
+    }
+    let (seconds, rest): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
+    let now_us = seconds * 1_000_000 + rest;
+    let written: Option<String> = redis::cmd("GET").arg(met).query_async(connection).await?;
+    let known = written.as_deref().and_then(|text| text.split_once(' '));
+    let ends_us = match known {
+        Some((of, ends)) if of == life => ends.parse().unwrap_or(0),
+        _ => {
+            let guard = info.guard(config, now_us, before);
+            if let Some((_, why)) = &guard {
+                tracing::warn!("restart guard: {why}");
+            }
+            let ends_us = guard.map_or(0, |(guard, _)| guard.ends_us);
+            redis::cmd("SET").arg(met).arg(format!("{life} {ends_us}")).exec_async(connection).await?;
+            ends_us
+        }
+    };
+    if ends_us <= now_us {
+        return Ok(Incarnation { life, guard: None });
+    }
+    let rest = Duration::from_millis((ends_us - now_us) / 1000);
+    tracing::warn!(
+        rest = %humantime::format_duration(rest),
+        "restart guard: nobody gets a lock until every lease from before has ended"
+    );
+    Ok(Incarnation { life, guard: Some(Guard { ends_us, length_us: micros(config.max_lease) }) })
+}
+
+/// Makes the scripts of an incarnation known to the server.
+pub(super) async fn load(
+    connection: &mut impl ConnectionLike,
+    config: &RedisConfig,
+    incarnation: Incarnation,
+) -> RedisResult<Loaded> {
+    #[cfg(test)]
+    let test_clock = config.clock.is_some();
+    #[cfg(not(test))]
+    let test_clock = false;
+    let mut all = redis::pipe();
+    for text in texts(&incarnation, &config.space, test_clock) {
+        all.cmd("SCRIPT").arg("LOAD").arg(text);
+    }
+    let shas = all.query_async(connection).await?;
+    Ok(Loaded { incarnation, shas })
 }
 
 pub(super) fn micros(duration: Duration) -> u64 {
@@ -144,7 +233,8 @@ mod tests {
     fn servers_that_are_refused() {
         let address: Arc<str> = "redis://h".into();
         let config = RedisConfig::new("h", 1);
-        assert!(info("").check(&config, &address).is_ok());
+        let check = |lines: &str| info(lines).check(&config, false, false, &address);
+        assert!(check("").is_ok());
         for (lines, kind) in [
             ("redis_version:6.0.16", ErrorKind::Unsupported),
             ("redis_version:5.0.1", ErrorKind::Unsupported),
@@ -153,10 +243,14 @@ mod tests {
             ("role:slave", ErrorKind::Unsafe),
             ("maxmemory_policy:allkeys-lru", ErrorKind::Unsafe),
         ] {
-            assert_eq!(info(lines).check(&config, &address).unwrap_err().kind(), kind, "{lines}");
+            assert_eq!(check(lines).unwrap_err().kind(), kind, "{lines}");
         }
-        let allowed = config.allow_eviction(true);
-        assert!(info("maxmemory_policy:volatile-lru").check(&allowed, &address).is_ok());
+        assert!(info("redis_mode:cluster").check(&config, true, false, &address).is_ok());
+        assert!(info("").check(&config, true, false, &address).is_err());
+        let soon = info("role:slave").check(&config, false, true, &address).unwrap_err();
+        assert_eq!(soon.kind(), ErrorKind::Unavailable);
+        let allowed = config.clone().allow_eviction(true);
+        assert!(info("maxmemory_policy:volatile-lru").check(&allowed, false, false, &address).is_ok());
     }
 
     #[test]
@@ -173,6 +267,10 @@ mod tests {
         assert_eq!(ends("uptime_in_seconds:61", Some("other"), &config), Some(minute));
         assert_eq!(ends("uptime_in_seconds:1\r\naof_enabled:1", Some("other"), &config), None);
         assert_eq!(ends("uptime_in_seconds:99\r\naof_enabled:1", Some("other"), &config), Some(minute));
+        let promoted = "uptime_in_seconds:99\r\naof_enabled:1\r\nsecond_repl_offset:17";
+        assert_eq!(ends(promoted, None, &config), Some(minute));
+        assert_eq!(ends("uptime_in_seconds:99\r\nsecond_repl_offset:-1", None, &config), None);
+        assert_ne!(info(promoted).life(), info("second_repl_offset:18").life());
         let always = config.clone().restart_guard(RestartGuard::Always);
         assert_eq!(ends("uptime_in_seconds:1\r\naof_enabled:1", None, &always), Some(minute));
         let off = config.restart_guard(RestartGuard::Off);

@@ -1,11 +1,18 @@
 #![doc = include_str!("GUIDE.md")]
 
 mod bell;
+mod cluster;
 mod config;
 mod connection;
+mod dial;
 mod error;
 mod incarnation;
+mod link;
+mod replicas;
 mod scripts;
+mod sentinel;
+mod slots;
+mod tls;
 mod verbs;
 
 #[cfg(test)]
@@ -13,15 +20,16 @@ mod tests;
 
 use std::fmt;
 
-pub use config::{RedisConfig, RestartGuard};
+pub use config::{RedisConfig, Replicas, RestartGuard};
+pub use tls::Tls;
 
-use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
+use crate::driver::{Bells, Driver, DriverInfo, Query, Verb};
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, LineView, Place, Standing, Ticket};
 use crate::name::Name;
 use connection::Connection;
 
-/// Locks on one Redis server. See the [module](self).
+/// Locks on Redis. See the [module](self).
 pub struct Redis {
     info: DriverInfo,
     connection: Connection,
@@ -33,20 +41,19 @@ impl Redis {
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) if it cannot be reached; [`Denied`](ErrorKind::Denied) for a wrong login
-    /// or a missing right, which is named; [`Unsafe`](ErrorKind::Unsafe) for a replica, or a server that removes keys
-    /// when its memory is full; [`Unsupported`](ErrorKind::Unsupported) for a version before 6.2, a Sentinel or a
-    /// node of a cluster.
+    /// or a missing right, which is named, and for certificates that are not accepted; [`Unsafe`](ErrorKind::Unsafe) for
+    /// a replica, or a server that removes keys when its memory is full; [`Unsupported`](ErrorKind::Unsupported) for a
+    /// version before 6.2, and for a server of another kind than the address says.
     pub async fn connect(config: RedisConfig, bells: Bells) -> Result<Redis> {
         tokio::runtime::Handle::try_current().map_err(|_| {
             Error::new(ErrorKind::Invalid, "connect", "there is no Tokio runtime here")
                 .hint("call it inside a runtime, or use the blocking API")
         })?;
         let connection = Connection::open(config, bells).await?;
-        let fencing = if connection.keeps_its_data { Fencing::Always } else { Fencing::ClockBounded };
         let info = DriverInfo {
             driver: "redis",
             address: connection.address.clone(),
-            guarantees: Guarantees { fencing, exclusion: Exclusion::NoForwardStep },
+            guarantees: connection.guarantees,
         };
         Ok(Redis { info, connection })
     }

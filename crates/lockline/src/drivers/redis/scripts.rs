@@ -59,12 +59,12 @@ pub(super) fn texts(incarnation: &Incarnation, space: &str, test_clock: bool) ->
     let (clock, spare_ms) = (SERVER_CLOCK, 0);
     let _ = test_clock;
     let (ends, length) = incarnation.guard.map_or((0, 0), |guard| (guard.ends_us, guard.length_us));
-    let run_id = &incarnation.run_id;
+    let life = &incarnation.life;
     TEXTS
         .iter()
         .map(|(common, verb)| {
             format!(
-                "-- Lockline on {run_id}\n\
+                "-- Lockline on {life}\n\
                  local GUARD, GUARD_LENGTH, SPARE_MS = {ends}, {length}, {spare_ms}\n\
                  local BELL = '{space}:bell:'\n\
                  {clock}{common}{LINE}{RULES}{verb}"

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 
+use super::cluster::all;
 use super::connection::Connection;
 use super::error::nonsense;
 use super::incarnation::micros;
@@ -19,13 +20,17 @@ use crate::time::Time;
 /// How many lines one call looks at: short enough that nobody waits behind it.
 const LINES: usize = 64;
 
+/// The key of a line. All its keys share one hash tag, so that a cluster keeps them together; a name is data, so
+/// only its hash is part of a key. Half of SHA-256 is more than anyone can find two names for.
+pub(super) fn line_key(space: &str, name: &str) -> String {
+    let hash = Sha256::digest(name.as_bytes());
+    let half = u128::from_be_bytes(hash[..16].try_into().unwrap_or_default());
+    format!("{space}:{{{half:032x}}}")
+}
+
 impl Connection {
-    /// The key of a line. All its keys share one hash tag, so that a cluster keeps them together; a name is data, so
-    /// only its hash is part of a key. Half of SHA-256 is more than anyone can find two names for.
     pub(super) fn key(&self, name: &str) -> String {
-        let hash = Sha256::digest(name.as_bytes());
-        let half = u128::from_be_bytes(hash[..16].try_into().unwrap_or_default());
-        format!("{}:{{{half:032x}}}", self.config.space)
+        line_key(&self.config.space, name)
     }
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
@@ -50,7 +55,7 @@ impl Connection {
             cmd.arg(1).arg(&key).arg(hex(claim.id)).arg(micros(claim.lease)).arg(u8::from(wait));
             cmd.arg(claim.name.as_str()).arg(mode).arg(count).arg(limit).arg(identity).arg(&rest);
         };
-        let answer = self.run("join", Script::Join, fill).await?;
+        let (answer, live) = self.run("join", Script::Join, &key, fill).await?;
         if let Value::Array(parts) = &answer
             && let [Value::Int(4)] = parts.as_slice()
         {
@@ -60,13 +65,38 @@ impl Connection {
                 .about(&claim.name)
                 .at(&self.address));
         }
-        standing(&answer).ok_or_else(|| nonsense("join", &self.address))
+        let standing = standing(&answer).ok_or_else(|| nonsense("join", &self.address))?;
+        self.confirm_grant(claim, standing, &live).await
     }
 
     pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
         if places.is_empty() {
             return Ok(Vec::new());
         }
+        let parts = self.together(places, |place| self.key(place.name.as_str()));
+        if parts.len() == 1 {
+            return self.renew_together(&places.iter().collect::<Vec<_>>()).await;
+        }
+        // One part of a cluster that fails must not cost the others their leases.
+        let renewals = parts.iter().map(|part| async {
+            let places: Vec<&Place> = part.iter().map(|&index| &places[index]).collect();
+            self.renew_together(&places).await
+        });
+        let (mut standings, mut failed) = (vec![Standing::Unsure; places.len()], None);
+        for (part, answer) in parts.iter().zip(all(renewals).await) {
+            match answer {
+                Ok(some) => part.iter().zip(some).for_each(|(&index, standing)| standings[index] = standing),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if standings.iter().all(|one| *one == Standing::Unsure) => Err(error),
+            _ => Ok(standings),
+        }
+    }
+
+    /// Renews places whose lines can go into one call.
+    async fn renew_together(&self, places: &[&Place]) -> Result<Vec<Standing>> {
         let mut lines: HashMap<&Name, usize> = HashMap::new();
         let mut names: Vec<&Name> = Vec::new();
         let mut which = Vec::with_capacity(places.len());
@@ -92,11 +122,13 @@ impl Connection {
                     .arg(u8::from(place.last));
             }
         };
-        match self.run("renew", Script::Renew, fill).await? {
+        let (answer, live) = self.run("renew", Script::Renew, &keys[0], fill).await?;
+        let standings = match answer {
             Value::Array(answers) if answers.len() == places.len() => answers.iter().map(standing).collect(),
             _ => None,
-        }
-        .ok_or_else(|| nonsense("renew", &self.address))
+        };
+        let standings = standings.ok_or_else(|| nonsense("renew", &self.address))?;
+        self.confirm_renewals(places, standings, &live).await
     }
 
     pub(super) async fn leave(&self, place: &Place) -> Result<()> {
@@ -104,7 +136,7 @@ impl Connection {
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(hex(place.id)).arg(place.name.as_str());
         };
-        self.run("leave", Script::Leave, fill).await.map(drop)
+        self.run("leave", Script::Leave, &key, fill).await.map(drop)
     }
 
     pub(super) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
@@ -112,7 +144,7 @@ impl Connection {
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(ticket.get()).arg(u8::from(at_once)).arg(name.as_str());
         };
-        match self.run("evict", Script::Evict, fill).await? {
+        match self.run("evict", Script::Evict, &key, fill).await?.0 {
             Value::Int(found) => Ok(found == 1),
             _ => Err(nonsense("evict", &self.address)),
         }
@@ -121,21 +153,18 @@ impl Connection {
     pub(super) async fn view(&self, query: &Query) -> Result<Vec<LineView>> {
         let keys = match query {
             Query::Name(name) => vec![self.key(name.as_str())],
-            Query::Prefix(_) => self.all_keys().await?,
+            Query::Prefix(_) => {
+                let found = self.all_keys(&format!("{}:{{*}}:c", self.config.space)).await?;
+                found.iter().filter_map(|key| key.strip_suffix(":c").map(str::to_owned)).collect()
+            }
         };
         let mut lines = Vec::new();
-        for some in keys.chunks(LINES) {
-            let fill = |cmd: &mut Cmd| {
-                cmd.arg(some.len()).arg(some);
-            };
-            let Value::Array(answers) = self.run("view", Script::View, fill).await? else {
-                return Err(nonsense("view", &self.address));
-            };
-            for answer in &answers {
-                match answer {
-                    Value::Array(parts) if parts.is_empty() => {}
-                    answer => lines.push(line(answer).ok_or_else(|| nonsense("view", &self.address))?),
-                }
+        let parts = self.together(&keys, String::clone);
+        let calls: Vec<&[usize]> = parts.iter().flat_map(|part| part.chunks(LINES)).collect();
+        for some in calls.chunks(if parts.len() > 1 { LINES } else { 1 }) {
+            let views = some.iter().map(|call| self.view_together(call.iter().map(|&index| &keys[index]).collect()));
+            for view in all(views).await {
+                lines.extend(view?);
             }
         }
         lines.retain(|line| query.matches(line.name.as_str()));
@@ -143,31 +172,23 @@ impl Connection {
         Ok(lines)
     }
 
-    /// The keys of all lines: the server is walked through, a little at a time.
-    async fn all_keys(&self) -> Result<Vec<String>> {
-        let mut keys = Vec::new();
-        let mut cursor: Vec<u8> = b"0".to_vec();
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor)
-                .arg("MATCH")
-                .arg(format!("{}:{{*}}:c", self.config.space))
-                .arg("COUNT")
-                .arg(1000);
-            let Value::Array(answer) = self.plain("view", &scan).await? else { break };
-            let [Value::BulkString(next), Value::Array(found)] = answer.as_slice() else { break };
-            let line = |key| text(key)?.strip_suffix(":c").map(str::to_owned);
-            keys.extend(found.iter().filter_map(line));
-            cursor.clone_from(next);
-            if cursor == b"0" {
-                // A walk may meet a key twice.
-                keys.sort_unstable();
-                keys.dedup();
-                return Ok(keys);
-            }
-        }
-        Err(nonsense("view", &self.address))
+    /// Lines that can go into one call.
+    async fn view_together(&self, keys: Vec<&String>) -> Result<Vec<LineView>> {
+        let fill = |cmd: &mut Cmd| {
+            cmd.arg(keys.len()).arg(&keys);
+        };
+        let Value::Array(answers) = self.run("view", Script::View, keys[0], fill).await?.0 else {
+            return Err(nonsense("view", &self.address));
+        };
+        let there = answers.iter().filter(|answer| !matches!(answer, Value::Array(parts) if parts.is_empty()));
+        there.map(|answer| line(answer).ok_or_else(|| nonsense("view", &self.address))).collect()
     }
+}
+
+/// Whether a line, as view.lua writes it, has the place with this ticket, and it is in.
+pub(super) fn is_in(answer: &Value, ticket: Ticket) -> bool {
+    let Value::Array(lines) = answer else { return false };
+    lines.iter().filter_map(line).any(|line| line.holders.iter().any(|holder| holder.ticket == ticket))
 }
 
 fn hex(id: ClaimId) -> String {

@@ -1,0 +1,515 @@
+//! The nodes of a cluster: which of them keeps a lock, and how to hear the bells of all.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use redis::aio::ConnectionLike;
+use redis::{Cmd, PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::config::Address;
+use super::dial::{self, in_time};
+use super::error::explain;
+use super::link::{Context, Goal, Link, Live};
+use super::scripts::Script;
+use super::slots::{SLOTS, slot_of, tag_of};
+use super::{bell, verbs};
+use crate::error::{Error, ErrorKind, Result};
+use crate::line::Bell;
+use crate::name::Name;
+
+/// How many nodes are asked for the map at once: enough for some to be down.
+const ASKED: usize = 5;
+/// How long a node may take to tell the map.
+const MAP_WITHIN: Duration = Duration::from_secs(1);
+/// How often the map is looked at when all is well, and while some node cannot be reached.
+const LOOK_EVERY: (Duration, Duration) = (Duration::from_secs(15), Duration::from_millis(250));
+/// How often one call follows a node that sends it to another, or waits for a slot on its way.
+const HOPS: u32 = 8;
+const HOP_PAUSE: Duration = Duration::from_millis(10);
+/// How often the node that brings the bells is asked whether it is there.
+const PING_EVERY: Duration = Duration::from_secs(2);
+
+/// A cluster.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    shared: Arc<Shared>,
+    tasks: [AbortHandle; 2],
+}
+
+#[derive(Debug)]
+struct Shared {
+    context: Arc<Context>,
+    seeds: Vec<Address>,
+    map: RwLock<Arc<Map>>,
+    /// Somebody found the map wrong.
+    wrong: Notify,
+}
+
+/// Which node keeps which slots.
+#[derive(Debug)]
+struct Map {
+    nodes: Vec<Node>,
+    /// For each slot the number of its node.
+    slots: Vec<Option<u16>>,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    shard: Shard,
+    link: Arc<Link>,
+}
+
+/// A primary, its replicas, and the slots they keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shard {
+    server: Address,
+    replicas: Vec<Address>,
+    ranges: Vec<(u16, u16)>,
+}
+
+impl Shard {
+    /// What a key must be tagged with to be kept by this shard, for as long as it keeps its first slot.
+    fn tag(&self) -> String {
+        tag_of(self.ranges.iter().map(|range| range.0).min().unwrap_or(0))
+    }
+}
+
+impl Cluster {
+    pub(super) async fn open(context: &Arc<Context>, seeds: &[Address]) -> Result<Cluster> {
+        let shared = Arc::new(Shared {
+            context: context.clone(),
+            seeds: seeds.to_vec(),
+            map: RwLock::new(Arc::new(Map { nodes: Vec::new(), slots: Vec::new() })),
+            wrong: Notify::new(),
+        });
+        let shards = shared.ask().await?;
+        let mut nodes = Vec::new();
+        for shard in shards {
+            let goal = shared.goal(&shard, 0);
+            let link = match Link::open(context, goal.clone()).await {
+                Ok(link) => link,
+                // A part of the cluster may be down; what is wrong for good is told.
+                Err(error) if error.kind().is_transient() => Link::start(context, goal),
+                Err(error) => return Err(error),
+            };
+            nodes.push(Node { shard, link: Arc::new(link) });
+        }
+        if !nodes.iter().any(|node| node.link.is_up()) {
+            return Err(shared.unavailable("connect", "no primary of the cluster can be reached"));
+        }
+        shared.use_map(nodes);
+        let first = Arc::new(Notify::new());
+        let tasks = [
+            tokio::spawn(keep_map(shared.clone())).abort_handle(),
+            tokio::spawn(listen(shared.clone(), first.clone())).abort_handle(),
+        ];
+        let cluster = Cluster { shared, tasks };
+        in_time(&context.address, async {
+            first.notified().await;
+            Ok(())
+        })
+        .await?;
+        Ok(cluster)
+    }
+
+    /// Runs a script where the key is. See [`Link::run`].
+    pub(super) async fn run(
+        &self,
+        operation: &'static str,
+        script: Script,
+        key: &str,
+        fill: &(impl Fn(&mut Cmd) + Sync),
+    ) -> Result<(RedisResult<Value>, Arc<Live>)> {
+        self.shared.run(operation, script, key, fill).await
+    }
+
+    /// The connections to all primaries.
+    pub(super) async fn primaries(&self, operation: &'static str) -> Result<Vec<Arc<Live>>> {
+        let mut all = Vec::new();
+        for node in &self.shared.map().nodes {
+            all.push(node.link.live(operation).await?);
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Shared {
+    fn map(&self) -> Arc<Map> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn unavailable(&self, operation: &'static str, message: &'static str) -> Error {
+        Error::new(ErrorKind::Unavailable, operation, message).at(&self.context.address)
+    }
+
+    fn goal(&self, shard: &Shard, had: u32) -> Goal {
+        let replicas = u32::try_from(shard.replicas.len()).unwrap_or(u32::MAX).max(had);
+        Goal::Node { server: shard.server.clone(), tag: shard.tag(), replicas }
+    }
+
+    fn use_map(&self, nodes: Vec<Node>) {
+        let mut slots = vec![None; usize::from(SLOTS)];
+        for (number, node) in nodes.iter().enumerate() {
+            for &(first, last) in &node.shard.ranges {
+                slots[usize::from(first)..=usize::from(last)].fill(u16::try_from(number).ok());
+            }
+        }
+        *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Map { nodes, slots });
+    }
+
+    /// Asks for the map, and takes over what has changed. Connections to nodes that stay are kept.
+    async fn refresh(&self) -> Result<()> {
+        let shards = self.ask().await?;
+        let before = self.map();
+        let nodes = shards.into_iter().map(|shard| {
+            let kept = before.nodes.iter().find(|node| {
+                node.shard.server == shard.server && node.shard.tag() == shard.tag()
+            });
+            let link = match kept {
+                Some(node) => node.link.clone(),
+                None => {
+                    // Whoever takes over from another has to have as many replicas as that one had.
+                    let had = before.nodes.iter().find(|node| node.shard.ranges == shard.ranges);
+                    let had = had.map_or(0, |node| u32::try_from(node.shard.replicas.len()).unwrap_or(0));
+                    Arc::new(Link::start(&self.context, self.goal(&shard, had)))
+                }
+            };
+            Node { shard, link }
+        });
+        self.use_map(nodes.collect());
+        Ok(())
+    }
+
+    /// The map, as the node knows it that has seen the latest change and can reach most of the others.
+    async fn ask(&self) -> Result<Vec<Shard>> {
+        let mut known = Vec::new();
+        let map = self.map();
+        let replicas = map.nodes.iter().flat_map(|node| &node.shard.replicas);
+        for server in map.nodes.iter().map(|node| &node.shard.server).chain(replicas).chain(&self.seeds) {
+            if !known.contains(server) {
+                known.push(server.clone());
+            }
+        }
+        let mut asked = JoinSet::new();
+        for server in some_of(known) {
+            let context = self.context.clone();
+            asked.spawn(async move {
+                let answer = tokio::time::timeout(MAP_WITHIN, ask_one(&context, &server)).await;
+                answer.unwrap_or_else(|_| {
+                    let error = Error::new(ErrorKind::Unavailable, "connect", "a node does not answer");
+                    Err(error.at(&context.address))
+                })
+            });
+        }
+        let mut best: Option<(bool, u64, Vec<Shard>)> = None;
+        let mut failed = None;
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(answer)) if best.as_ref().is_none_or(|best| (best.0, best.1) < (answer.0, answer.1)) => {
+                    best = Some(answer);
+                }
+                Ok(Err(error)) if failed.as_ref().is_none_or(|known: &Error| known.kind().is_transient()) => {
+                    failed = Some(error);
+                }
+                _ => {}
+            }
+        }
+        match best {
+            Some((_, _, shards)) if !shards.is_empty() => Ok(shards),
+            Some(_) => Err(self.unavailable("connect", "the cluster has no slots yet")),
+            None => Err(failed.unwrap_or_else(|| self.unavailable("connect", "no node answers"))),
+        }
+    }
+
+    async fn run(
+        &self,
+        operation: &'static str,
+        script: Script,
+        key: &str,
+        fill: &(impl Fn(&mut Cmd) + Sync),
+    ) -> Result<(RedisResult<Value>, Arc<Live>)> {
+        let slot = slot_of(key.as_bytes());
+        let mut sent_to: Option<(Address, bool)> = None;
+        let mut hop = 0;
+        loop {
+            hop += 1;
+            let (link, asking) = match &sent_to {
+                Some((server, asking)) => (self.link_to(server), *asking),
+                None => (self.keeper_of(slot), false),
+            };
+            let ran = match link {
+                Some(link) => link.run(operation, script, asking, fill).await,
+                None => Err(self.unavailable(operation, "no node of the cluster keeps the lock's slot")),
+            };
+            let (pause, next) = match &ran {
+                Ok((Err(e), _)) => match e.code() {
+                    Some("MOVED") => (Duration::ZERO, redirected(e, false)),
+                    Some("ASK") => (Duration::ZERO, redirected(e, true)),
+                    Some("TRYAGAIN" | "CLUSTERDOWN" | "READONLY") => (HOP_PAUSE * hop, None),
+                    _ => return ran,
+                },
+                Ok(_) => return ran,
+                // Its node was taken off the map while we waited for it.
+                Err(e) if e.kind() == ErrorKind::Unavailable => (HOP_PAUSE * hop, None),
+                Err(_) => return ran,
+            };
+            if hop == HOPS {
+                return ran;
+            }
+            if !matches!(next, Some((_, true))) {
+                self.wrong.notify_one();
+            }
+            sent_to = next;
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+
+    fn keeper_of(&self, slot: u16) -> Option<Arc<Link>> {
+        let map = self.map();
+        let number = map.slots.get(usize::from(slot)).copied().flatten()?;
+        Some(map.nodes.get(usize::from(number))?.link.clone())
+    }
+
+    /// The link to a node that another one named; `None` until the map knows it, too.
+    fn link_to(&self, server: &Address) -> Option<Arc<Link>> {
+        let map = self.map();
+        map.nodes.iter().find(|node| node.shard.server == *server).map(|node| node.link.clone())
+    }
+
+    /// A bell tells what a node did that may have failed since. What its successor has, and its replicas, is what counts.
+    async fn confirm(&self, name: &Name, bell: &Bell) -> Result<u32> {
+        let key = verbs::line_key(&self.context.config.space, name.as_str());
+        let fill = |cmd: &mut Cmd| {
+            cmd.arg(1).arg(&key);
+        };
+        let (answer, live) = self.run("bell", Script::View, &key, &fill).await?;
+        let answer = answer.map_err(|e| explain("bell", &self.context.address, &e, true))?;
+        match &live.witness {
+            Some(witness) if verbs::is_in(&answer, bell.ticket) => {
+                witness.confirm("bell", bell::CONFIRM_FOR).await
+            }
+            _ => Err(self.unavailable("bell", "the place is not there")),
+        }
+    }
+}
+
+/// Any of them: not always the same, because those may be down.
+fn some_of(mut servers: Vec<Address>) -> Vec<Address> {
+    let bits = crate::line::ClaimId::random().as_u128();
+    let by = usize::try_from(bits % servers.len().max(1) as u128).unwrap_or(0);
+    servers.rotate_left(by);
+    servers.truncate(ASKED);
+    servers
+}
+
+fn redirected(error: &redis::RedisError, asking: bool) -> Option<(Address, bool)> {
+    error.redirect_node().and_then(|(to, _slot)| {
+        let (host, port) = to.rsplit_once(':')?;
+        Some((Address::Tcp(host.to_owned(), port.parse().ok()?), asking))
+    })
+}
+
+/// Whether a node can reach most of the others, the latest change that it knows of, and the map.
+async fn ask_one(context: &Context, server: &Address) -> Result<(bool, u64, Vec<Shard>)> {
+    let Context { config, address, .. } = context;
+    let fail = |e: &redis::RedisError| explain("connect", address, e, false);
+    let mut connection = dial::server(config, server, dial::patient(), address).await?;
+    let state: String =
+        redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await.map_err(|e| {
+            if e.to_string().contains("cluster support disabled") {
+                return Error::new(ErrorKind::Unsupported, "connect", "the server is not a node of a cluster")
+                    .hint("write redis://host for one server")
+                    .at(address);
+            }
+            fail(&e)
+        })?;
+    let is_well = state.lines().any(|line| line == "cluster_state:ok");
+    let epoch = state.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:")?.parse().ok());
+    let slots: Value =
+        redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await.map_err(|e| fail(&e))?;
+    let shards = shards(&slots, server)
+        .ok_or_else(|| Error::new(ErrorKind::Unavailable, "connect", "the map makes no sense").at(address))?;
+    Ok((is_well, epoch.unwrap_or(0), shards))
+}
+
+/// What `CLUSTER SLOTS` says. A node that does not know its own host leaves it empty.
+fn shards(answer: &Value, asked: &Address) -> Option<Vec<Shard>> {
+    let Value::Array(rows) = answer else { return None };
+    let mut shards: Vec<Shard> = Vec::new();
+    for row in rows {
+        let Value::Array(row) = row else { return None };
+        let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = row.as_slice() else { return None };
+        let range = (u16::try_from(*first).ok()?, u16::try_from(*last).ok().filter(|&last| last < SLOTS)?);
+        let server = node_address(primary, asked)?;
+        match shards.iter_mut().find(|shard| shard.server == server) {
+            Some(shard) => shard.ranges.push(range),
+            None => {
+                let replicas = replicas.iter().map(|node| node_address(node, asked)).collect::<Option<_>>()?;
+                shards.push(Shard { server, replicas, ranges: vec![range] });
+            }
+        }
+    }
+    Some(shards)
+}
+
+fn node_address(node: &Value, asked: &Address) -> Option<Address> {
+    let Value::Array(parts) = node else { return None };
+    let [host, Value::Int(port), ..] = parts.as_slice() else { return None };
+    let host = match (host, asked) {
+        (Value::BulkString(host), _) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
+        (_, Address::Tcp(host, _)) => host.clone(),
+        _ => return None,
+    };
+    Some(Address::Tcp(host, u16::try_from(*port).ok()?))
+}
+
+/// Keeps the map right, for as long as the cluster is used.
+async fn keep_map(shared: Arc<Shared>) {
+    let mut looked = tokio::time::Instant::now();
+    loop {
+        let found_wrong = tokio::time::timeout(LOOK_EVERY.1, shared.wrong.notified()).await.is_ok();
+        let is_well = shared.map().nodes.iter().all(|node| node.link.is_up());
+        if found_wrong || !is_well || looked.elapsed() >= LOOK_EVERY.0 {
+            if let Err(error) = shared.refresh().await {
+                tracing::debug!(%error, "the map of the cluster cannot be read");
+            }
+            looked = tokio::time::Instant::now();
+            // Many may find it wrong at the same time.
+            tokio::time::sleep(HOP_PAUSE).await;
+        }
+    }
+}
+
+/// Hears the bells of all nodes: each of them passes on what is published to every other, so one connection to any of them
+/// is enough.
+async fn listen(shared: Arc<Shared>, first: Arc<Notify>) {
+    let mut turn = 0;
+    loop {
+        let map = shared.map();
+        let servers: Vec<_> = map.nodes.iter().map(|node| &node.shard.server).chain(&shared.seeds).collect();
+        let server = servers[turn % servers.len()].clone();
+        turn += 1;
+        drop(map);
+        if let Err(error) = hear_at(&shared, &server, &first).await {
+            tracing::debug!(%error, "no bells from this node; trying the next");
+        }
+        tokio::time::sleep(HOP_PAUSE).await;
+    }
+}
+
+/// Hears bells at one node until it is gone.
+async fn hear_at(shared: &Arc<Shared>, server: &Address, first: &Notify) -> Result<()> {
+    let Context { config, address, bells, .. } = &*shared.context;
+    let broken = Arc::new(Notify::new());
+    let (lost, board, weak) = (broken.clone(), bells.clone(), Arc::downgrade(shared));
+    let must_be_confirmed = config.replicas.is_some();
+    let hear = move |push: PushInfo| {
+        if push.kind == PushKind::Disconnection {
+            lost.notify_one();
+        }
+        let confirm = must_be_confirmed.then(|| confirm_by(weak.clone()));
+        bell::hear(&push, &board, confirm);
+        Ok::<(), std::convert::Infallible>(())
+    };
+    let mut connection = in_time(address, async {
+        let settings = dial::patient().set_push_sender(hear);
+        let mut connection = dial::server(config, server, settings, address).await?;
+        let subscribed = connection.subscribe(shared.context.channel()).await;
+        subscribed.map_err(|e| explain("connect", address, &e, false))?;
+        Ok(connection)
+    })
+    .await?;
+    first.notify_one();
+    // Bells may have been lost; from now on they come again, so whoever looks now misses none.
+    bells.look_at_all();
+    let ping = redis::cmd("PING");
+    loop {
+        tokio::select! {
+            () = broken.notified() => return Ok(()),
+            () = tokio::time::sleep(PING_EVERY) => {}
+        }
+        let answer = tokio::time::timeout(MAP_WITHIN, connection.req_packed_command(&ping)).await;
+        if !matches!(answer, Ok(Ok(_))) {
+            return Ok(());
+        }
+    }
+}
+
+/// How a bell is confirmed, for as long as somebody uses the cluster.
+fn confirm_by(cluster: Weak<Shared>) -> impl FnOnce(Name, Bell) -> bell::Confirmed {
+    move |name, bell| {
+        Box::pin(async move {
+            match cluster.upgrade() {
+                Some(shared) => shared.confirm(&name, &bell).await,
+                None => Err(Error::new(ErrorKind::Closed, "bell", "the client is gone")),
+            }
+        })
+    }
+}
+
+/// Waits for all of them, at once.
+pub(super) async fn all<T>(futures: impl IntoIterator<Item = impl Future<Output = T> + Send>) -> Vec<T> {
+    let mut all: Vec<(Pin<Box<_>>, Option<T>)> =
+        futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|context| {
+        let mut is_ready = true;
+        for (future, output) in all.iter_mut().filter(|(_, output)| output.is_none()) {
+            match future.as_mut().poll(context) {
+                Poll::Ready(value) => *output = Some(value),
+                Poll::Pending => is_ready = false,
+            }
+        }
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    all.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(host: &str, port: i64) -> Value {
+        Value::Array(vec![Value::BulkString(host.into()), Value::Int(port), Value::BulkString("id".into())])
+    }
+
+    #[test]
+    fn maps_are_understood() {
+        let asked = Address::Tcp("seed".into(), 1);
+        let rows = Value::Array(vec![
+            Value::Array(vec![Value::Int(0), Value::Int(5), node("", 7), node("b", 8)]),
+            Value::Array(vec![Value::Int(9), Value::Int(16383), node("", 7), node("b", 8)]),
+            Value::Array(vec![Value::Int(6), Value::Int(8), node("c", 9)]),
+        ]);
+        let map = shards(&rows, &asked).unwrap();
+        assert_eq!(map.len(), 2);
+        assert_eq!(map[0].server, Address::Tcp("seed".into(), 7));
+        assert_eq!((map[0].ranges.len(), map[0].replicas.len(), map[1].replicas.len()), (2, 1, 0));
+        assert_eq!(slot_of(format!("x{{{}}}", map[1].tag()).as_bytes()), 6);
+        assert!(shards(&Value::Nil, &asked).is_none());
+        let too_far = Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(16384), node("c", 9)])]);
+        assert!(shards(&too_far, &asked).is_none());
+    }
+
+    #[tokio::test]
+    async fn all_are_waited_for() {
+        let sleep = |ms| async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            ms
+        };
+        assert_eq!(all([3, 1, 2].map(sleep)).await, [3, 1, 2]);
+    }
+}

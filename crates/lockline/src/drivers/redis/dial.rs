@@ -1,0 +1,113 @@
+//! How one server is called.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+    RedisResult, TlsCertificates,
+};
+
+use super::config::{Address, Login, RedisConfig};
+use super::error::explain;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long one attempt to connect may take, with all that has to be asked before the connection is of use.
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// After how long without an acknowledgement a connection is given up.
+const SILENT_FOR: Duration = Duration::from_secs(10);
+
+/// Connects to a server that keeps locks.
+pub(super) async fn server(
+    config: &RedisConfig,
+    server: &Address,
+    settings: AsyncConnectionConfig,
+    shown: &Arc<str>,
+) -> Result<MultiplexedConnection> {
+    dial(config, server, login(&config.login, config.database), settings, shown).await
+}
+
+/// Connects to a Sentinel.
+pub(super) async fn sentinel(
+    config: &RedisConfig,
+    sentinel: &Address,
+    within: Duration,
+    shown: &Arc<str>,
+) -> Result<MultiplexedConnection> {
+    let settings = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(within))
+        .set_response_timeout(Some(within));
+    dial(config, sentinel, login(&config.sentinel_login, 0), settings, shown).await
+}
+
+/// Settings for a connection whose callers have deadlines of their own.
+pub(super) fn patient() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_WITHIN))
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(1024)
+}
+
+/// A step of connecting that a silent server must not hold up for ever.
+pub(super) async fn in_time<T>(shown: &Arc<str>, step: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(CONNECT_WITHIN, step).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unavailable, "connect", "the server does not answer").at(shown))
+    })
+}
+
+fn login(login: &Login, database: i64) -> RedisConnectionInfo {
+    let mut info = RedisConnectionInfo::default()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_db(database)
+        // Redis 7.0 has no such command, and an access list that allows it is refused there.
+        .set_skip_set_lib_name();
+    if let Some(user) = &login.user {
+        info = info.set_username(user);
+    }
+    if let Some(password) = &login.password {
+        info = info.set_password(password);
+    }
+    info
+}
+
+async fn dial(
+    config: &RedisConfig,
+    server: &Address,
+    login: RedisConnectionInfo,
+    settings: AsyncConnectionConfig,
+    shown: &Arc<str>,
+) -> Result<MultiplexedConnection> {
+    let certificates = config.tls.as_ref().map(|tls| tls.read(shown)).transpose()?;
+    let client = client(server, login, certificates).map_err(|e| explain("connect", shown, &e, false))?;
+    client
+        .get_multiplexed_async_connection_with_config(&settings)
+        .await
+        .map_err(|e| explain("connect", shown, &e, false))
+}
+
+fn client(
+    server: &Address,
+    login: RedisConnectionInfo,
+    certificates: Option<TlsCertificates>,
+) -> RedisResult<Client> {
+    let address = match server {
+        Address::Tcp(host, port) if certificates.is_some() => ConnectionAddr::TcpTls {
+            host: host.clone(),
+            port: *port,
+            insecure: false,
+            tls_params: None,
+        },
+        Address::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
+        Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
+    };
+    let tcp = TcpSettings::default().set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let tcp = tcp.set_user_timeout(SILENT_FOR);
+    let info = address.into_connection_info()?.set_redis_settings(login).set_tcp_settings(tcp);
+    match certificates {
+        Some(certificates) => Client::build_with_tls(info, certificates),
+        None => Client::open(info),
+    }
+}
