@@ -47,7 +47,8 @@ impl Witness {
     /// How many replicas have it; fails if they are too few, or if that cannot be told. Takes no longer than a part of
     /// the lease that the answer is for.
     pub(super) async fn confirm(&self, operation: &'static str, lease: Duration) -> Result<u32> {
-        let patience = (lease / 12).clamp(Duration::from_millis(10), Duration::from_secs(1));
+        // Behind one that is under way it takes twice as long; what has to be left must still be in time.
+        let patience = (lease / 18).clamp(Duration::from_millis(10), Duration::from_secs(1));
         let (answer, answered) = oneshot::channel();
         let lost = || {
             Error::new(ErrorKind::Unavailable, operation, "the server that granted it is gone").at(&self.shown)
