@@ -103,8 +103,7 @@ impl Server {
             return ask(self.port, command);
         }
         let port = self.port.to_string();
-        let output =
-            Command::new("redis-cli").args(["-p", &port]).args(&self.cli).args(command).output()?;
+        let output = Command::new("redis-cli").args(["-p", &port]).args(&self.cli).args(command).output()?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
@@ -222,7 +221,8 @@ pub fn encrypted(home: &Path, access_list: &[String]) -> Result<(Server, String)
     let options = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
     let cli = ["--tls", "--cacert", &ca, "--cert", &cert, "--key", &key];
     let server = Server::start_with(home, "server", &options, &cli)?;
-    let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(access_list.iter().map(String::as_str)).collect();
+    let words: Vec<&str> =
+        ["ACL", "SETUSER"].into_iter().chain(access_list.iter().map(String::as_str)).collect();
     for command in [words.as_slice(), &["ACL", "SETUSER", "default", "off"]] {
         let answer = server.cli(command)?;
         if answer != "OK" {
@@ -248,7 +248,9 @@ fn make_certificates(folder: &Path) -> Result<()> {
         "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n",
     )?;
     let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    openssl(&format!("req -x509 {new_key} -keyout ca-key.pem -out ca.pem -days 30 -subj /CN=lockline-test-ca"))?;
+    openssl(&format!(
+        "req -x509 {new_key} -keyout ca-key.pem -out ca.pem -days 30 -subj /CN=lockline-test-ca"
+    ))?;
     openssl(&format!("req {new_key} -keyout key.pem -out request.pem -subj /CN=lockline-test"))?;
     openssl(
         "x509 -req -in request.pem -CA ca.pem -CAkey ca-key.pem -CAcreateserial -out cert.pem -days 30 -extfile leaf.conf",
@@ -297,7 +299,8 @@ pub fn watched(home: &Path) -> Result<(Vec<Server>, Vec<Server>)> {
         )?;
         let sentinel = Server::start(home, &name, &[])?;
         // Not there in every version; without it a failover only takes longer.
-        let quick = ["info-period", "200", "publish-period", "200", "ask-period", "100", "ping-period", "100"];
+        let quick =
+            ["info-period", "200", "publish-period", "200", "ask-period", "100", "ping-period", "100"];
         let debug = ["SENTINEL", "DEBUG"].iter().chain(&quick).chain(&["election-timeout", "1000"]).copied();
         sentinel.cli(&debug.collect::<Vec<_>>())?;
         sentinels.push(sentinel);
@@ -305,7 +308,9 @@ pub fn watched(home: &Path) -> Result<(Vec<Server>, Vec<Server>)> {
     until("Sentinels know everybody", || {
         let knows_all = |sentinel: &Server| -> Result<bool> {
             let says = sentinel.cli(&["SENTINEL", "MASTER", WATCHED])?;
-            Ok(["num-slaves\n2\n", "num-other-sentinels\n2\n", "flags\nmaster\n"].iter().all(|part| says.contains(part)))
+            Ok(["num-slaves\n2\n", "num-other-sentinels\n2\n", "flags\nmaster\n"]
+                .iter()
+                .all(|part| says.contains(part)))
         };
         Ok(sentinels.iter().all(|sentinel| knows_all(sentinel).unwrap_or(false)))
     })?;
@@ -319,7 +324,14 @@ pub fn watched(home: &Path) -> Result<(Vec<Server>, Vec<Server>)> {
 pub fn cluster(home: &Path) -> Result<Vec<Server>> {
     let mut nodes = Vec::new();
     for number in 0..6 {
-        let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0"];
+        let options = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            "1000",
+            "--cluster-replica-validity-factor",
+            "0",
+        ];
         nodes.push(Server::start(home, &format!("node-{number}"), &options)?);
     }
     let ranges = [("0", "5461"), ("5462", "10922"), ("10923", "16383")];
@@ -337,7 +349,8 @@ pub fn cluster(home: &Path) -> Result<Vec<Server>> {
         node.cli(&["CLUSTER", "MEET", "127.0.0.1", &nodes[0].port.to_string()])?;
     }
     until("nodes know each other", || {
-        let knows = |node: &Server| node.cli(&["CLUSTER", "NODES"]).is_ok_and(|says| says.lines().count() == 6);
+        let knows =
+            |node: &Server| node.cli(&["CLUSTER", "NODES"]).is_ok_and(|says| says.lines().count() == 6);
         Ok(nodes.iter().all(knows))
     })?;
     for number in 3..6 {

@@ -39,7 +39,12 @@ fn main() -> ExitCode {
 }
 
 fn run(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(test);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(test);
 }
 
 fn hosts(servers: &[Server]) -> String {
@@ -175,7 +180,8 @@ fn stopped_primary_comes_back(home: &Path) {
 
         let old = all[0].port;
         all[0].pause().unwrap();
-        within(FAILED_OVER, "another primary", async || primary(&sentinels).is_some_and(|port| port != old)).await;
+        within(FAILED_OVER, "another primary", async || primary(&sentinels).is_some_and(|port| port != old))
+            .await;
         // Somebody who knows nothing of the failover, and asks the old primary the moment it is back.
         let stray = format!("redis://127.0.0.1:{old}?restart_guard=off&replicas=all");
         let asking = tokio::spawn(async move {
@@ -302,7 +308,8 @@ fn replicas_that_are_gone_are_missed(home: &Path) {
         assert_eq!(error.kind(), lockline::ErrorKind::Unavailable);
         assert!(error.message().contains("1 of 2 replicas"), "{error}");
         assert!(locks.show("new").await.unwrap().holders.is_empty(), "the claim left");
-        let lost = tokio::time::timeout(Duration::from_secs(4), held.lost()).await.expect("it is lost in time");
+        let lost =
+            tokio::time::timeout(Duration::from_secs(4), held.lost()).await.expect("it is lost in time");
         assert_eq!(lost.reason, lockline::LossReason::Unreachable);
 
         all[2].go_on().unwrap();

@@ -359,9 +359,7 @@ impl Builder {
             "sqlite" => self.sqlite(SqliteConfig::from_url(url)?).await,
             #[cfg(feature = "redis")]
             "redis" | "redis+unix" | "rediss" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
-            | "rediss-cluster" => {
-                self.redis(RedisConfig::from_url(url)?).await
-            }
+            | "rediss-cluster" => self.redis(RedisConfig::from_url(url)?).await,
             _ => Err(url.unknown_scheme()),
         }
     }

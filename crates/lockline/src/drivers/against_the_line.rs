@@ -39,8 +39,6 @@ pub(crate) struct Heard {
     rung: tokio::sync::Notify,
     /// How often everybody was told to look.
     looks: Mutex<usize>,
-    /// How many replicas had what was granted or renewed last.
-    replicas: Mutex<Option<u32>>,
 }
 
 impl Heard {
@@ -67,11 +65,6 @@ impl Heard {
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn replicas(&self) -> Option<u32> {
-        *self.replicas.lock().unwrap()
-    }
-
-    #[cfg(feature = "redis")]
     pub(crate) fn looks(&self) -> usize {
         *self.looks.lock().unwrap()
     }
@@ -83,9 +76,7 @@ impl BellBoard for Heard {
         self.rung.notify_one();
     }
 
-    fn acknowledged(&self, _id: ClaimId, replicas: u32) {
-        *self.replicas.lock().unwrap() = Some(replicas);
-    }
+    fn acknowledged(&self, _id: ClaimId, _replicas: u32) {}
 
     fn look_at_all(&self) {
         *self.looks.lock().unwrap() += 1;

@@ -30,6 +30,8 @@ struct Calls {
     renewals: AtomicUsize,
     places: AtomicUsize,
     hangs: AtomicBool,
+    /// The part of the engine that keeps locks called `far` cannot be asked.
+    far_is_down: AtomicBool,
 }
 
 impl Driver for Watched {
@@ -47,6 +49,17 @@ impl Driver for Watched {
         }
         self.calls.renewals.fetch_add(1, Ordering::AcqRel);
         self.calls.places.fetch_add(places.len(), Ordering::AcqRel);
+        if self.calls.far_is_down.load(Ordering::Acquire) {
+            return Box::pin(async move {
+                let mut standings = self.memory.renew(places).await?;
+                for (place, standing) in places.iter().zip(&mut standings) {
+                    if place.name.as_str() == "far" {
+                        *standing = Standing::Unsure;
+                    }
+                }
+                Ok(standings)
+            });
+        }
         self.memory.renew(places)
     }
 
@@ -112,6 +125,26 @@ async fn a_holder_whose_engine_hangs_is_told_by_its_own_clock() {
     let told = began.elapsed();
     let valid = LEASE - margin(LEASE);
     assert!(told >= valid && told <= valid + Duration::from_millis(2), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_an_engine_that_is_down_costs_only_its_own_locks() {
+    let (locks, calls) = watched().await;
+    let began = Instant::now();
+    let (near, far) = (locks.mutex("near").lock().await.unwrap(), locks.mutex("far").lock().await.unwrap());
+    calls.far_is_down.store(true, Ordering::Release);
+    assert_eq!(far.lost().await.reason, LossReason::Unreachable);
+    assert!(began.elapsed() <= LEASE, "an answer that is none extends nothing");
+    pass(LEASE * 2).await;
+    assert!(near.is_valid());
+
+    calls.far_is_down.store(false, Ordering::Release);
+    let again = locks.mutex("far").lock().await.unwrap();
+    calls.far_is_down.store(true, Ordering::Release);
+    pass(LEASE / 2).await;
+    calls.far_is_down.store(false, Ordering::Release);
+    pass(LEASE).await;
+    assert!(again.is_valid(), "it is asked again soon enough");
 }
 
 #[tokio::test(start_paused = true)]

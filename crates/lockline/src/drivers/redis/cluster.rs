@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, PushInfo, PushKind, RedisResult, Value};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::config::Address;
@@ -103,17 +103,13 @@ impl Cluster {
             return Err(shared.unavailable("connect", "no primary of the cluster can be reached"));
         }
         shared.use_map(nodes);
-        let first = Arc::new(Notify::new());
+        let (first, heard) = oneshot::channel();
         let tasks = [
             tokio::spawn(keep_map(shared.clone())).abort_handle(),
-            tokio::spawn(listen(shared.clone(), first.clone())).abort_handle(),
+            tokio::spawn(listen(shared.clone(), Some(first))).abort_handle(),
         ];
         let cluster = Cluster { shared, tasks };
-        in_time(&context.address, async {
-            first.notified().await;
-            Ok(())
-        })
-        .await?;
+        in_time(&context.address, async { heard.await.unwrap_or(Ok(())) }).await?;
         Ok(cluster)
     }
 
@@ -173,9 +169,10 @@ impl Shared {
         let shards = self.ask().await?;
         let before = self.map();
         let nodes = shards.into_iter().map(|shard| {
-            let kept = before.nodes.iter().find(|node| {
-                node.shard.server == shard.server && node.shard.tag() == shard.tag()
-            });
+            let kept = before
+                .nodes
+                .iter()
+                .find(|node| node.shard.server == shard.server && node.shard.tag() == shard.tag());
             let link = match kept {
                 Some(node) => node.link.clone(),
                 None => {
@@ -216,7 +213,9 @@ impl Shared {
         let mut failed = None;
         while let Some(answer) = asked.join_next().await {
             match answer {
-                Ok(Ok(answer)) if best.as_ref().is_none_or(|best| (best.0, best.1) < (answer.0, answer.1)) => {
+                Ok(Ok(answer))
+                    if best.as_ref().is_none_or(|best| (best.0, best.1) < (answer.0, answer.1)) =>
+                {
                     best = Some(answer);
                 }
                 Ok(Err(error)) if failed.as_ref().is_none_or(|known: &Error| known.kind().is_transient()) => {
@@ -330,9 +329,13 @@ async fn ask_one(context: &Context, server: &Address) -> Result<(bool, u64, Vec<
     let state: String =
         redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await.map_err(|e| {
             if e.to_string().contains("cluster support disabled") {
-                return Error::new(ErrorKind::Unsupported, "connect", "the server is not a node of a cluster")
-                    .hint("write redis://host for one server")
-                    .at(address);
+                return Error::new(
+                    ErrorKind::Unsupported,
+                    "connect",
+                    "the server is not a node of a cluster",
+                )
+                .hint("write redis://host for one server")
+                .at(address);
             }
             fail(&e)
         })?;
@@ -351,13 +354,16 @@ fn shards(answer: &Value, asked: &Address) -> Option<Vec<Shard>> {
     let mut shards: Vec<Shard> = Vec::new();
     for row in rows {
         let Value::Array(row) = row else { return None };
-        let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = row.as_slice() else { return None };
+        let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = row.as_slice() else {
+            return None;
+        };
         let range = (u16::try_from(*first).ok()?, u16::try_from(*last).ok().filter(|&last| last < SLOTS)?);
         let server = node_address(primary, asked)?;
         match shards.iter_mut().find(|shard| shard.server == server) {
             Some(shard) => shard.ranges.push(range),
             None => {
-                let replicas = replicas.iter().map(|node| node_address(node, asked)).collect::<Option<_>>()?;
+                let replicas =
+                    replicas.iter().map(|node| node_address(node, asked)).collect::<Option<_>>()?;
                 shards.push(Shard { server, replicas, ranges: vec![range] });
             }
         }
@@ -393,9 +399,11 @@ async fn keep_map(shared: Arc<Shared>) {
     }
 }
 
+type First = oneshot::Sender<Result<()>>;
+
 /// Hears the bells of all nodes: each of them passes on what is published to every other, so one connection to any of them
-/// is enough.
-async fn listen(shared: Arc<Shared>, first: Arc<Notify>) {
+/// is enough. `first` is told when they are heard, or why they never will be.
+async fn listen(shared: Arc<Shared>, mut first: Option<First>) {
     let mut turn = 0;
     loop {
         let map = shared.map();
@@ -403,15 +411,19 @@ async fn listen(shared: Arc<Shared>, first: Arc<Notify>) {
         let server = servers[turn % servers.len()].clone();
         turn += 1;
         drop(map);
-        if let Err(error) = hear_at(&shared, &server, &first).await {
+        if let Err(error) = hear_at(&shared, &server, &mut first).await {
             tracing::debug!(%error, "no bells from this node; trying the next");
+            if let Some(first) = first.take_if(|_| !error.kind().is_transient()) {
+                let _ = first.send(Err(error));
+                return;
+            }
         }
         tokio::time::sleep(HOP_PAUSE).await;
     }
 }
 
 /// Hears bells at one node until it is gone.
-async fn hear_at(shared: &Arc<Shared>, server: &Address, first: &Notify) -> Result<()> {
+async fn hear_at(shared: &Arc<Shared>, server: &Address, first: &mut Option<First>) -> Result<()> {
     let Context { config, address, bells, .. } = &*shared.context;
     let broken = Arc::new(Notify::new());
     let (lost, board, weak) = (broken.clone(), bells.clone(), Arc::downgrade(shared));
@@ -432,7 +444,9 @@ async fn hear_at(shared: &Arc<Shared>, server: &Address, first: &Notify) -> Resu
         Ok(connection)
     })
     .await?;
-    first.notify_one();
+    if let Some(first) = first.take() {
+        let _ = first.send(Ok(()));
+    }
     // Bells may have been lost; from now on they come again, so whoever looks now misses none.
     bells.look_at_all();
     let ping = redis::cmd("PING");

@@ -158,7 +158,10 @@ impl RedisConfig {
     /// Default: no login.
     #[must_use]
     pub fn login(mut self, user: impl Into<String>, password: impl Into<String>) -> RedisConfig {
-        self.login = Login { user: Some(user.into()).filter(|user| !user.is_empty()), password: Some(password.into()) };
+        self.login = Login {
+            user: Some(user.into()).filter(|user| !user.is_empty()),
+            password: Some(password.into()),
+        };
         self
     }
 
@@ -167,8 +170,10 @@ impl RedisConfig {
     /// Default: no login.
     #[must_use]
     pub fn sentinel_login(mut self, user: impl Into<String>, password: impl Into<String>) -> RedisConfig {
-        self.sentinel_login =
-            Login { user: Some(user.into()).filter(|user| !user.is_empty()), password: Some(password.into()) };
+        self.sentinel_login = Login {
+            user: Some(user.into()).filter(|user| !user.is_empty()),
+            password: Some(password.into()),
+        };
         self
     }
 
@@ -244,9 +249,11 @@ impl RedisConfig {
     pub fn from_url(mut url: EngineUrl) -> Result<RedisConfig> {
         let (topology, database) = topology_of(&url)?;
         let mut config = RedisConfig::on(topology);
-        let login = Login { user: url.user().map(str::to_owned), password: url.password().map(str::to_owned) };
+        let login =
+            Login { user: url.user().map(str::to_owned), password: url.password().map(str::to_owned) };
         config.login = login;
-        config.sentinel_login = Login { user: url.take("sentinel_user"), password: url.take("sentinel_password") };
+        config.sentinel_login =
+            Login { user: url.take("sentinel_user"), password: url.take("sentinel_password") };
         if let Some(number) = url.take("db").or(database) {
             config = config.database(number.parse().map_err(|_| bad("its database is not a number"))?);
         }
@@ -328,7 +335,9 @@ impl RedisConfig {
         let list = |all: &[Address]| all.iter().map(Address::to_string).collect::<Vec<_>>().join(",");
         let s = if self.tls.is_some() { "s" } else { "" };
         match &self.topology {
-            Topology::One(Address::Unix(path)) => format!("redis+unix:{}?db={}", path.display(), self.database),
+            Topology::One(Address::Unix(path)) => {
+                format!("redis+unix:{}?db={}", path.display(), self.database)
+            }
             Topology::One(server) => format!("redis{s}://{server}/{}", self.database),
             Topology::Sentinel(sentinels, primary) => {
                 format!("redis{s}-sentinel://{}/{primary}/{}", list(sentinels), self.database)

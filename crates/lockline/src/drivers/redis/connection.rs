@@ -86,7 +86,11 @@ impl Connection {
     }
 
     /// Parts that can go into one call: all, or what a cluster keeps together.
-    pub(super) fn together<'a, T>(&self, items: &'a [T], key_of: impl Fn(&'a T) -> String) -> Vec<Vec<usize>> {
+    pub(super) fn together<'a, T>(
+        &self,
+        items: &'a [T],
+        key_of: impl Fn(&'a T) -> String,
+    ) -> Vec<Vec<usize>> {
         match self.way {
             Way::One(_) => vec![(0..items.len()).collect()],
             Way::Cluster(_) => {
@@ -137,7 +141,12 @@ impl Connection {
     }
 
     /// A grant counts once enough replicas have it. Otherwise the claim leaves.
-    pub(super) async fn confirm_grant(&self, claim: &Claim, standing: Standing, live: &Live) -> Result<Standing> {
+    pub(super) async fn confirm_grant(
+        &self,
+        claim: &Claim,
+        standing: Standing,
+        live: &Live,
+    ) -> Result<Standing> {
         let (Some(witness), Standing::In { ticket }) = (&live.witness, standing) else { return Ok(standing) };
         let error = match witness.confirm("join", claim.lease).await {
             Ok(replicas) => {
@@ -149,13 +158,20 @@ impl Connection {
         if witness.is_gone() {
             live.give_up();
         }
-        let place =
-            Place { name: claim.name.clone(), id: claim.id, ticket: Some(ticket), lease: claim.lease, last: false };
+        let place = Place {
+            name: claim.name.clone(),
+            id: claim.id,
+            ticket: Some(ticket),
+            lease: claim.lease,
+            last: false,
+        };
         match self.leave(&place).await {
             Ok(()) => Err(error),
             Err(_) => {
                 let hint = "ask again; what was done ends with the lease";
-                Err(Error::new(ErrorKind::Unknown, "join", error.message().to_owned()).hint(hint).at(&self.address))
+                Err(Error::new(ErrorKind::Unknown, "join", error.message().to_owned())
+                    .hint(hint)
+                    .at(&self.address))
             }
         }
     }
@@ -186,7 +202,10 @@ impl Connection {
                     return Err(error);
                 }
                 tracing::debug!(%error, "cannot renew what is held");
-                standings.iter_mut().filter(|standing| is_in(standing)).for_each(|one| *one = Standing::Unsure);
+                standings
+                    .iter_mut()
+                    .filter(|standing| is_in(standing))
+                    .for_each(|one| *one = Standing::Unsure);
             }
         }
         Ok(standings)
@@ -208,10 +227,9 @@ fn guarantees(config: &RedisConfig, keeps_its_data: bool) -> Guarantees {
             fencing: if keeps_its_data { Fencing::Always } else { Fencing::ClockBounded },
             exclusion: Exclusion::NoForwardStep,
         },
-        (_, Some(Replicas::All)) if guarded => Guarantees {
-            fencing: Fencing::ClockBounded,
-            exclusion: Exclusion::NoForwardStepOverFailover,
-        },
+        (_, Some(Replicas::All)) if guarded => {
+            Guarantees { fencing: Fencing::ClockBounded, exclusion: Exclusion::NoForwardStepOverFailover }
+        }
         // A failover may forget what was not copied, and two primaries may serve for a while.
         _ => Guarantees { fencing: Fencing::ClockBounded, exclusion: Exclusion::Probable },
     }

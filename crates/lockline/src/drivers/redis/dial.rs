@@ -36,9 +36,8 @@ pub(super) async fn sentinel(
     within: Duration,
     shown: &Arc<str>,
 ) -> Result<MultiplexedConnection> {
-    let settings = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(within))
-        .set_response_timeout(Some(within));
+    let settings =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(within)).set_response_timeout(Some(within));
     dial(config, sentinel, login(&config.sentinel_login, 0), settings, shown).await
 }
 
@@ -93,12 +92,9 @@ fn client(
     certificates: Option<TlsCertificates>,
 ) -> RedisResult<Client> {
     let address = match server {
-        Address::Tcp(host, port) if certificates.is_some() => ConnectionAddr::TcpTls {
-            host: host.clone(),
-            port: *port,
-            insecure: false,
-            tls_params: None,
-        },
+        Address::Tcp(host, port) if certificates.is_some() => {
+            ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+        }
         Address::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
         Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
     };

@@ -19,7 +19,7 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
         "NOPERM" => (
             ErrorKind::Denied,
             "the server's access list forbids a command that locks need",
-            "the guide of the redis driver has the shortest access list that works",
+            "the guide of the redis driver and docs/engines/redis.md have the shortest access lists that work",
         ),
         "DENIED" => (
             ErrorKind::Denied,

@@ -69,7 +69,13 @@ impl Info {
 
     /// Refuses a server that locks cannot be trusted to. `node` tells that it is to be one of a cluster; `passing` that a
     /// replica will be a primary soon, or is about to be replaced by one.
-    pub(super) fn check(&self, config: &RedisConfig, node: bool, passing: bool, address: &Arc<str>) -> Result<()> {
+    pub(super) fn check(
+        &self,
+        config: &RedisConfig,
+        node: bool,
+        passing: bool,
+        address: &Arc<str>,
+    ) -> Result<()> {
         let mode = self.get("redis_mode");
         let (kind, message, hint) = if self.version() < OLDEST {
             let version = self.get("redis_version");
@@ -124,7 +130,12 @@ impl Info {
 
     /// The guard that a life of a server needs that nobody has met before, at `now_us` of its clock, and why. `before` is
     /// the server that was known here.
-    fn guard(&self, config: &RedisConfig, now_us: u64, before: Option<&str>) -> Option<(Guard, &'static str)> {
+    fn guard(
+        &self,
+        config: &RedisConfig,
+        now_us: u64,
+        before: Option<&str>,
+    ) -> Option<(Guard, &'static str)> {
         let length_us = micros(config.max_lease);
         let uptime: u64 = self.get("uptime_in_seconds").parse().unwrap_or(0);
         // The server counts whole seconds of a cached clock: it may have been up a second less.

@@ -264,10 +264,16 @@ impl Drop for Unanswered<'_> {
     }
 }
 
+/// The server that a link led to before.
+struct Past {
+    run_id: String,
+    replicas: u32,
+}
+
 /// Keeps a link for as long as it lives.
 async fn keep(shared: Arc<Shared>) {
     let Shared { context, goal, state } = &*shared;
-    let mut before = None;
+    let mut before: Option<Past> = None;
     loop {
         let live = match &*state.borrow() {
             State::Up(live) => Some(live.clone()),
@@ -276,11 +282,12 @@ async fn keep(shared: Arc<Shared>) {
         if let Some(live) = live {
             watch_over(context, goal, &live).await;
             state.send_replace(State::Down(None));
-            before = Some(live);
+            // Nothing else of it is kept: a server that is no longer the primary must not ring bells here.
+            before = Some(Past { run_id: live.info.run_id().to_owned(), replicas: live.replicas });
         }
         let mut pause = PAUSES.0;
         loop {
-            match connect(context, goal, before.as_deref()).await {
+            match connect(context, goal, before.as_ref()).await {
                 Ok(live) => {
                     state.send_replace(State::Up(Arc::new(live)));
                     // Bells may have been lost; from now on they come again, so whoever looks now misses none.
@@ -325,7 +332,7 @@ async fn watch_over(context: &Context, goal: &Goal, live: &Live) {
     }
 }
 
-async fn connect(context: &Context, goal: &Goal, before: Option<&Live>) -> Result<Live> {
+async fn connect(context: &Context, goal: &Goal, before: Option<&Past>) -> Result<Live> {
     let Context { config, address, bells, .. } = context;
     let (server, known_replicas) = in_time(address, goal.find(context)).await?;
     let fail = |e: &RedisError| explain("connect", address, e, false);
@@ -355,8 +362,9 @@ async fn connect(context: &Context, goal: &Goal, before: Option<&Live>) -> Resul
         info.check(config, goal.is_node(), passing, address)?;
         let replicas = known_replicas.max(info.replicas()).max(before.map_or(0, |before| before.replicas));
         let life = goal.key(config, "life");
-        let known = before.map(|before| before.info.run_id());
-        let now = incarnation::decide(&mut connection, config, &info, &life, known).await.map_err(|e| fail(&e))?;
+        let known = before.map(|before| before.run_id.as_str());
+        let now =
+            incarnation::decide(&mut connection, config, &info, &life, known).await.map_err(|e| fail(&e))?;
         let loaded = incarnation::load(&mut connection, config, now).await.map_err(|e| fail(&e))?;
         let mut witness = None;
         if let (Some(asked), Some(mut second)) = (config.replicas, second.take()) {

@@ -38,7 +38,12 @@ struct Question {
 
 impl Witness {
     /// `key` is written by each question, so it must be one that this server keeps.
-    pub(super) fn new(connection: MultiplexedConnection, key: String, needed: u32, shown: &Arc<str>) -> Witness {
+    pub(super) fn new(
+        connection: MultiplexedConnection,
+        key: String,
+        needed: u32,
+        shown: &Arc<str>,
+    ) -> Witness {
         let (asking, asked) = mpsc::unbounded_channel();
         tokio::spawn(answer_all(connection, key, needed, asked));
         Witness { needed, asking, shown: shown.clone() }
@@ -51,7 +56,8 @@ impl Witness {
         let patience = (lease / 18).clamp(Duration::from_millis(10), Duration::from_secs(1));
         let (answer, answered) = oneshot::channel();
         let lost = || {
-            Error::new(ErrorKind::Unavailable, operation, "the server that granted it is gone").at(&self.shown)
+            Error::new(ErrorKind::Unavailable, operation, "the server that granted it is gone")
+                .at(&self.shown)
         };
         self.asking.send(Question { patience, answer }).map_err(|_| lost())?;
         let acknowledged = answered.await.map_err(|_| lost())?;

@@ -57,7 +57,8 @@ pub(super) async fn find(
         }
     }
     latest.ok_or_else(|| {
-        failed.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "connect", "no Sentinel answers").at(shown))
+        failed
+            .unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "connect", "no Sentinel answers").at(shown))
     })
 }
 
@@ -77,9 +78,9 @@ async fn ask(config: &RedisConfig, sentinel: &Address, service: &str, shown: &Ar
             Err(e) => Err(explain("connect", shown, &e, false)),
         }
     };
-    tokio::time::timeout(ANSWER_WITHIN, asking)
-        .await
-        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "connect", "a Sentinel is silent").at(shown)))
+    tokio::time::timeout(ANSWER_WITHIN, asking).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unavailable, "connect", "a Sentinel is silent").at(shown))
+    })
 }
 
 fn primary(answer: &HashMap<String, Value>) -> Result<Primary> {

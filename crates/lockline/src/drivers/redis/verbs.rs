@@ -162,7 +162,8 @@ impl Connection {
         let parts = self.together(&keys, String::clone);
         let calls: Vec<&[usize]> = parts.iter().flat_map(|part| part.chunks(LINES)).collect();
         for some in calls.chunks(if parts.len() > 1 { LINES } else { 1 }) {
-            let views = some.iter().map(|call| self.view_together(call.iter().map(|&index| &keys[index]).collect()));
+            let views =
+                some.iter().map(|call| self.view_together(call.iter().map(|&index| &keys[index]).collect()));
             for view in all(views).await {
                 lines.extend(view?);
             }
@@ -180,7 +181,8 @@ impl Connection {
         let Value::Array(answers) = self.run("view", Script::View, keys[0], fill).await?.0 else {
             return Err(nonsense("view", &self.address));
         };
-        let there = answers.iter().filter(|answer| !matches!(answer, Value::Array(parts) if parts.is_empty()));
+        let there =
+            answers.iter().filter(|answer| !matches!(answer, Value::Array(parts) if parts.is_empty()));
         there.map(|answer| line(answer).ok_or_else(|| nonsense("view", &self.address))).collect()
     }
 }

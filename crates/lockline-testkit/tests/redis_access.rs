@@ -1,0 +1,148 @@
+//! Who may lock on Redis: the access lists of the documents are enough, and certificates are looked at. Each test starts
+//! servers of its own, if this run includes that kind of server.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Trial};
+use lockline::{ErrorKind, Locks};
+use lockline_testkit::engines;
+use lockline_testkit::redis_servers::{self as servers, Server, WATCHED};
+use lockline_testkit::setup::{granted, queue_up};
+
+const GUIDE: &str = include_str!("../../lockline/src/drivers/redis/GUIDE.md");
+const PAGE: &str = include_str!("../../../docs/engines/redis.md");
+
+fn main() -> ExitCode {
+    let test = |server: &str, name: &str, test: fn(&Path)| {
+        let trial = Trial::test(name, move || {
+            let home = tempfile::tempdir()?;
+            test(home.path());
+            Ok(())
+        });
+        trial.with_ignored_flag(engines::required_url(server).is_none())
+    };
+    let trials = vec![
+        test("redis-tls", "certificates_are_looked_at", certificates_are_looked_at),
+        test("redis-sentinel", "sentinel_and_replicas_by_their_lists", sentinel_and_replicas_by_their_lists),
+        test("redis-cluster", "cluster_by_its_list", cluster_by_its_list),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(test);
+}
+
+fn hosts(servers: &[Server]) -> String {
+    servers.iter().map(|server| format!("127.0.0.1:{}", server.port)).collect::<Vec<_>>().join(",")
+}
+
+/// The list of the guide.
+fn shortest() -> String {
+    let block = GUIDE.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
+    block.replace("\\\n", " ")
+}
+
+/// The line of the page that begins like this.
+fn beside(what: &str) -> String {
+    let line = PAGE.lines().find(|line| line.starts_with(what) && line.contains("ACL SETUSER")).unwrap();
+    line[line.find("ACL").unwrap()..].to_owned()
+}
+
+fn give(servers: &[Server], list: &str) {
+    for server in servers {
+        let words: Vec<&str> = list.split_whitespace().collect();
+        assert_eq!(server.cli(&words).unwrap(), "OK", "{list}");
+    }
+}
+
+/// Everything that a user of locks does.
+async fn use_locks(url: &str) -> Locks {
+    let locks = Locks::builder().lease(Duration::from_secs(3)).connect(url).await.unwrap();
+    let other = Locks::connect(url).await.unwrap();
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        let held = locks.mutex(name).lock().await.unwrap();
+        let waits = queue_up(&other, name, 1).await;
+        held.release().await.unwrap();
+        granted(waits).await.release().await.unwrap();
+    }
+    let held = locks.mutex("renewed").lock().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(held.is_valid(), "{:?}", held.loss());
+    assert_eq!(locks.view("").await.unwrap().len(), 1);
+    assert!(locks.evict("renewed", lockline::Ticket::new(held.fence().token()), true).await.unwrap());
+    locks
+}
+
+async fn refused(url: &str) -> ErrorKind {
+    Locks::connect(url).await.unwrap_err().kind()
+}
+
+fn certificates_are_looked_at(home: &Path) {
+    run(async {
+        let list: Vec<String> = shortest().split_whitespace().skip(2).map(str::to_owned).collect();
+        let (server, options) = servers::encrypted(home, &list).unwrap();
+        let url = format!("rediss://locks:secret@127.0.0.1:{}{options}&restart_guard=off", server.port);
+        use_locks(&url).await;
+        let without = |option: &str| {
+            let (before, rest) = url.split_once(&format!("{option}=")).unwrap();
+            format!("{before}{}", rest.split_once('&').unwrap().1)
+        };
+        assert_eq!(refused(&without("ca")).await, ErrorKind::Denied, "nobody here knows who signed it");
+        assert_eq!(refused(&without("key").replace("cert=", "ca2=")).await, ErrorKind::Invalid);
+        let anonymous =
+            format!("rediss://locks:secret@127.0.0.1:{}{}", server.port, options.split('&').next().unwrap());
+        assert_eq!(refused(&anonymous).await, ErrorKind::Denied, "the server wants to see a certificate");
+        assert_eq!(refused(&url.replace("ca.pem", "none.pem")).await, ErrorKind::Invalid);
+        assert_eq!(refused(&url.replace("secret", "wrong")).await, ErrorKind::Denied);
+        let plain = format!("redis://locks:secret@127.0.0.1:{}", server.port);
+        assert!(refused(&plain).await.is_transient(), "it speaks TLS only");
+    });
+}
+
+fn sentinel_and_replicas_by_their_lists(home: &Path) {
+    run(async {
+        let (all, sentinels) = servers::watched(home).unwrap();
+        give(&all, &shortest());
+        give(&sentinels, &beside("the Sentinels"));
+        let url = format!(
+            "redis-sentinel://locks:secret@{}/{WATCHED}?restart_guard=off&sentinel_user=watcher&sentinel_password=secret",
+            hosts(&sentinels)
+        );
+        use_locks(&url).await;
+        assert_eq!(
+            refused(&url.replace("sentinel_password=secret", "sentinel_password=no")).await,
+            ErrorKind::Denied
+        );
+        assert_eq!(refused(&url.replace(WATCHED, "other")).await, ErrorKind::Invalid);
+        let error = Locks::connect(&format!("{url}&replicas=all")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains("wait"), "{error}");
+        give(&all, &beside("replicas="));
+        let locks = use_locks(&format!("{url}&replicas=all")).await;
+        assert_eq!(locks.mutex("a").lock().await.unwrap().replicas(), Some(2));
+    });
+}
+
+fn cluster_by_its_list(home: &Path) {
+    run(async {
+        let nodes = servers::cluster(home).unwrap();
+        give(&nodes, &shortest());
+        let url = format!("redis-cluster://locks:secret@{}?restart_guard=off", hosts(&nodes[..2]));
+        assert_eq!(refused(&url).await, ErrorKind::Denied);
+        give(&nodes, &beside("Cluster"));
+        use_locks(&url).await;
+        give(&nodes, &beside("replicas="));
+        let locks = use_locks(&format!("{url}&replicas=all")).await;
+        assert_eq!(locks.mutex("a").lock().await.unwrap().replicas(), Some(1));
+        let one = format!("redis://locks:secret@{}", hosts(&nodes[..1]));
+        assert_eq!(refused(&one).await, ErrorKind::Unsupported);
+    });
+}
