@@ -11,6 +11,8 @@ use lockline_testkit::engines;
 use lockline_testkit::redis_servers::{self as servers, Server, WATCHED};
 use lockline_testkit::setup::{granted, queue_up};
 
+const LEASE: Duration = Duration::from_secs(4);
+
 const GUIDE: &str = include_str!("../../lockline/src/drivers/redis/GUIDE.md");
 const PAGE: &str = include_str!("../../../docs/engines/redis.md");
 
@@ -65,7 +67,7 @@ fn give(servers: &[Server], list: &str) {
 
 /// Everything that a user of locks does.
 async fn use_locks(url: &str) -> Locks {
-    let locks = Locks::builder().lease(Duration::from_secs(3)).connect(url).await.unwrap();
+    let locks = Locks::builder().lease(LEASE).connect(url).await.unwrap();
     let other = Locks::connect(url).await.unwrap();
     for name in ["a", "b", "c", "d", "e", "f"] {
         let held = locks.mutex(name).lock().await.unwrap();
@@ -74,7 +76,7 @@ async fn use_locks(url: &str) -> Locks {
         granted(waits).await.release().await.unwrap();
     }
     let held = locks.mutex("renewed").lock().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    tokio::time::sleep(LEASE + LEASE / 4).await;
     assert!(held.is_valid(), "{:?}", held.loss());
     assert_eq!(locks.view("").await.unwrap().len(), 1);
     assert!(locks.evict("renewed", lockline::Ticket::new(held.fence().token()), true).await.unwrap());

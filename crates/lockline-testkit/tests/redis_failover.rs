@@ -35,7 +35,10 @@ fn main() -> ExitCode {
         test("redis-cluster", "slots_move_while_locks_are_held", slots_move_while_locks_are_held),
         test("redis-replicas", "replicas_that_are_gone_are_missed", replicas_that_are_gone_are_missed),
     ];
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    // Each has up to six servers with leases and timeouts of their own: side by side they would take each other's time.
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(1);
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 fn run(test: impl Future<Output = ()>) {
@@ -131,6 +134,16 @@ async fn turns_are_taken(turns: &Turns, since: Instant) {
     within(FAILED_OVER, "turns are taken", async || turns.turns_since(since) > 10).await;
 }
 
+/// Releases what was held over a failover. It was kept, unless the failover took so long that its lease may have ended.
+async fn release(held: Guard, failover_took: Duration) {
+    match held.loss() {
+        None => held.release().await.unwrap(),
+        Some(lost) => {
+            assert!(failover_took > LEASE / 2, "{lost} although the failover took {failover_took:?}");
+        }
+    }
+}
+
 /// The port of the primary that most Sentinels name.
 fn primary(sentinels: &[Server]) -> Option<u16> {
     let ports: Vec<String> = sentinels
@@ -155,15 +168,16 @@ fn sentinel_primary_is_killed(home: &Path) {
         until_waiting(&one, "held", 1).await;
         turns_are_taken(&turns, Instant::now()).await;
 
+        let old = all[0].port;
+        assert_eq!(all[0].cli(&["WAIT", "2", "2000"]).unwrap(), "2");
         all[0].kill();
         let killed = Instant::now();
+        let another = async || primary(&sentinels).is_some_and(|port| port != old);
+        let took = within(FAILED_OVER, "another primary", another).await;
         turns_are_taken(&turns, killed).await;
-        assert_ne!(primary(&sentinels), Some(all[0].port));
         assert!(killed.elapsed() > LEASE - Duration::from_secs(1), "the restart guard holds everybody off");
-        assert!(held.is_valid(), "its place was copied: {:?}", held.loss());
-        assert!(!waiter.is_finished());
-        held.release().await.unwrap();
-        let next = tokio::time::timeout(LEASE, waiter).await.expect("it gets in").unwrap().unwrap();
+        release(held, took).await;
+        let next = tokio::time::timeout(FAILED_OVER, waiter).await.expect("it gets in").unwrap().unwrap();
         next.release().await.unwrap();
         turns.end();
     });
@@ -234,11 +248,10 @@ fn cluster_primary_is_killed(home: &Path) {
         nodes[0].kill();
         let killed = Instant::now();
         let new = |node: &Server| node.cli(&["ROLE"]).is_ok_and(|role| role.starts_with("master"));
-        within(FAILED_OVER, "the replica is promoted", async || new(&nodes[3])).await;
+        let took = within(FAILED_OVER, "the replica is promoted", async || new(&nodes[3])).await;
         turns_are_taken(&turns, killed).await;
         for guard in held {
-            assert!(guard.is_valid(), "{}: {:?}", guard.name(), guard.loss());
-            guard.release().await.unwrap();
+            release(guard, took).await;
         }
         for waiter in waiters {
             let next = tokio::time::timeout(FAILED_OVER, waiter).await.expect("it gets in").unwrap().unwrap();
@@ -296,7 +309,7 @@ fn replicas_that_are_gone_are_missed(home: &Path) {
     run(async {
         let all = servers::replicated(home, 2).unwrap();
         let url = format!("redis://127.0.0.1:{}?restart_guard=off&replicas=all", all[0].port);
-        let locks = Locks::builder().lease(Duration::from_secs(3)).connect(&url).await.unwrap();
+        let locks = client(&url).await;
         let held = locks.mutex("held").lock().await.unwrap();
         assert_eq!(held.replicas(), Some(2));
         let mutex = locks.mutex("held");
@@ -308,8 +321,9 @@ fn replicas_that_are_gone_are_missed(home: &Path) {
         assert_eq!(error.kind(), lockline::ErrorKind::Unavailable);
         assert!(error.message().contains("1 of 2 replicas"), "{error}");
         assert!(locks.show("new").await.unwrap().holders.is_empty(), "the claim left");
-        let lost =
-            tokio::time::timeout(Duration::from_secs(4), held.lost()).await.expect("it is lost in time");
+        let lost = tokio::time::timeout(LEASE + Duration::from_secs(1), held.lost())
+            .await
+            .expect("it is lost in time");
         assert_eq!(lost.reason, lockline::LossReason::Unreachable);
 
         all[2].go_on().unwrap();

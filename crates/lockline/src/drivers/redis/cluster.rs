@@ -9,28 +9,27 @@ use std::time::Duration;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{Notify, oneshot};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 use super::config::Address;
 use super::dial::{self, in_time};
 use super::error::explain;
 use super::link::{Context, Goal, Link, Live};
+use super::map::{self, Shard};
 use super::scripts::Script;
-use super::slots::{SLOTS, slot_of, tag_of};
+use super::slots::{SLOTS, slot_of};
 use super::{bell, verbs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::Bell;
 use crate::name::Name;
 
-/// How many nodes are asked for the map at once: enough for some to be down.
-const ASKED: usize = 5;
-/// How long a node may take to tell the map.
-const MAP_WITHIN: Duration = Duration::from_secs(1);
 /// How often the map is looked at when all is well, and while some node cannot be reached.
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_secs(15), Duration::from_millis(250));
 /// How often one call follows a node that sends it to another, or waits for a slot on its way.
 const HOPS: u32 = 8;
 const HOP_PAUSE: Duration = Duration::from_millis(10);
+/// How long it may take to answer.
+const PING_WITHIN: Duration = Duration::from_secs(1);
 /// How often the node that brings the bells is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(2);
 
@@ -64,21 +63,6 @@ struct Node {
     link: Arc<Link>,
 }
 
-/// A primary, its replicas, and the slots they keep.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Shard {
-    server: Address,
-    replicas: Vec<Address>,
-    ranges: Vec<(u16, u16)>,
-}
-
-impl Shard {
-    /// What a key must be tagged with to be kept by this shard, for as long as it keeps its first slot.
-    fn tag(&self) -> String {
-        tag_of(self.ranges.iter().map(|range| range.0).min().unwrap_or(0))
-    }
-}
-
 impl Cluster {
     pub(super) async fn open(context: &Arc<Context>, seeds: &[Address]) -> Result<Cluster> {
         let shared = Arc::new(Shared {
@@ -87,7 +71,7 @@ impl Cluster {
             map: RwLock::new(Arc::new(Map { nodes: Vec::new(), slots: Vec::new() })),
             wrong: Notify::new(),
         });
-        let shards = shared.ask().await?;
+        let shards = map::ask(context, shared.known()).await?;
         let mut nodes = Vec::new();
         for shard in shards {
             let goal = shared.goal(&shard, 0);
@@ -166,7 +150,7 @@ impl Shared {
 
     /// Asks for the map, and takes over what has changed. Connections to nodes that stay are kept.
     async fn refresh(&self) -> Result<()> {
-        let shards = self.ask().await?;
+        let shards = map::ask(&self.context, self.known()).await?;
         let before = self.map();
         let nodes = shards.into_iter().map(|shard| {
             let kept = before
@@ -188,8 +172,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The map, as the node knows it that has seen the latest change and can reach most of the others.
-    async fn ask(&self) -> Result<Vec<Shard>> {
+    /// Everybody who may know the map.
+    fn known(&self) -> Vec<Address> {
         let mut known = Vec::new();
         let map = self.map();
         let replicas = map.nodes.iter().flat_map(|node| &node.shard.replicas);
@@ -198,37 +182,7 @@ impl Shared {
                 known.push(server.clone());
             }
         }
-        let mut asked = JoinSet::new();
-        for server in some_of(known) {
-            let context = self.context.clone();
-            asked.spawn(async move {
-                let answer = tokio::time::timeout(MAP_WITHIN, ask_one(&context, &server)).await;
-                answer.unwrap_or_else(|_| {
-                    let error = Error::new(ErrorKind::Unavailable, "connect", "a node does not answer");
-                    Err(error.at(&context.address))
-                })
-            });
-        }
-        let mut best: Option<(bool, u64, Vec<Shard>)> = None;
-        let mut failed = None;
-        while let Some(answer) = asked.join_next().await {
-            match answer {
-                Ok(Ok(answer))
-                    if best.as_ref().is_none_or(|best| (best.0, best.1) < (answer.0, answer.1)) =>
-                {
-                    best = Some(answer);
-                }
-                Ok(Err(error)) if failed.as_ref().is_none_or(|known: &Error| known.kind().is_transient()) => {
-                    failed = Some(error);
-                }
-                _ => {}
-            }
-        }
-        match best {
-            Some((_, _, shards)) if !shards.is_empty() => Ok(shards),
-            Some(_) => Err(self.unavailable("connect", "the cluster has no slots yet")),
-            None => Err(failed.unwrap_or_else(|| self.unavailable("connect", "no node answers"))),
-        }
+        known
     }
 
     async fn run(
@@ -305,81 +259,11 @@ impl Shared {
     }
 }
 
-/// Any of them: not always the same, because those may be down.
-fn some_of(mut servers: Vec<Address>) -> Vec<Address> {
-    let bits = crate::line::ClaimId::random().as_u128();
-    let by = usize::try_from(bits % servers.len().max(1) as u128).unwrap_or(0);
-    servers.rotate_left(by);
-    servers.truncate(ASKED);
-    servers
-}
-
 fn redirected(error: &redis::RedisError, asking: bool) -> Option<(Address, bool)> {
     error.redirect_node().and_then(|(to, _slot)| {
         let (host, port) = to.rsplit_once(':')?;
         Some((Address::Tcp(host.to_owned(), port.parse().ok()?), asking))
     })
-}
-
-/// Whether a node can reach most of the others, the latest change that it knows of, and the map.
-async fn ask_one(context: &Context, server: &Address) -> Result<(bool, u64, Vec<Shard>)> {
-    let Context { config, address, .. } = context;
-    let fail = |e: &redis::RedisError| explain("connect", address, e, false);
-    let mut connection = dial::server(config, server, dial::patient(), address).await?;
-    let state: String =
-        redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await.map_err(|e| {
-            if e.to_string().contains("cluster support disabled") {
-                return Error::new(
-                    ErrorKind::Unsupported,
-                    "connect",
-                    "the server is not a node of a cluster",
-                )
-                .hint("write redis://host for one server")
-                .at(address);
-            }
-            fail(&e)
-        })?;
-    let is_well = state.lines().any(|line| line == "cluster_state:ok");
-    let epoch = state.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:")?.parse().ok());
-    let slots: Value =
-        redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await.map_err(|e| fail(&e))?;
-    let shards = shards(&slots, server)
-        .ok_or_else(|| Error::new(ErrorKind::Unavailable, "connect", "the map makes no sense").at(address))?;
-    Ok((is_well, epoch.unwrap_or(0), shards))
-}
-
-/// What `CLUSTER SLOTS` says. A node that does not know its own host leaves it empty.
-fn shards(answer: &Value, asked: &Address) -> Option<Vec<Shard>> {
-    let Value::Array(rows) = answer else { return None };
-    let mut shards: Vec<Shard> = Vec::new();
-    for row in rows {
-        let Value::Array(row) = row else { return None };
-        let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = row.as_slice() else {
-            return None;
-        };
-        let range = (u16::try_from(*first).ok()?, u16::try_from(*last).ok().filter(|&last| last < SLOTS)?);
-        let server = node_address(primary, asked)?;
-        match shards.iter_mut().find(|shard| shard.server == server) {
-            Some(shard) => shard.ranges.push(range),
-            None => {
-                let replicas =
-                    replicas.iter().map(|node| node_address(node, asked)).collect::<Option<_>>()?;
-                shards.push(Shard { server, replicas, ranges: vec![range] });
-            }
-        }
-    }
-    Some(shards)
-}
-
-fn node_address(node: &Value, asked: &Address) -> Option<Address> {
-    let Value::Array(parts) = node else { return None };
-    let [host, Value::Int(port), ..] = parts.as_slice() else { return None };
-    let host = match (host, asked) {
-        (Value::BulkString(host), _) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
-        (_, Address::Tcp(host, _)) => host.clone(),
-        _ => return None,
-    };
-    Some(Address::Tcp(host, u16::try_from(*port).ok()?))
 }
 
 /// Keeps the map right, for as long as the cluster is used.
@@ -455,7 +339,7 @@ async fn hear_at(shared: &Arc<Shared>, server: &Address, first: &mut Option<Firs
             () = broken.notified() => return Ok(()),
             () = tokio::time::sleep(PING_EVERY) => {}
         }
-        let answer = tokio::time::timeout(MAP_WITHIN, connection.req_packed_command(&ping)).await;
+        let answer = tokio::time::timeout(PING_WITHIN, connection.req_packed_command(&ping)).await;
         if !matches!(answer, Ok(Ok(_))) {
             return Ok(());
         }
@@ -495,28 +379,6 @@ pub(super) async fn all<T>(futures: impl IntoIterator<Item = impl Future<Output 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn node(host: &str, port: i64) -> Value {
-        Value::Array(vec![Value::BulkString(host.into()), Value::Int(port), Value::BulkString("id".into())])
-    }
-
-    #[test]
-    fn maps_are_understood() {
-        let asked = Address::Tcp("seed".into(), 1);
-        let rows = Value::Array(vec![
-            Value::Array(vec![Value::Int(0), Value::Int(5), node("", 7), node("b", 8)]),
-            Value::Array(vec![Value::Int(9), Value::Int(16383), node("", 7), node("b", 8)]),
-            Value::Array(vec![Value::Int(6), Value::Int(8), node("c", 9)]),
-        ]);
-        let map = shards(&rows, &asked).unwrap();
-        assert_eq!(map.len(), 2);
-        assert_eq!(map[0].server, Address::Tcp("seed".into(), 7));
-        assert_eq!((map[0].ranges.len(), map[0].replicas.len(), map[1].replicas.len()), (2, 1, 0));
-        assert_eq!(slot_of(format!("x{{{}}}", map[1].tag()).as_bytes()), 6);
-        assert!(shards(&Value::Nil, &asked).is_none());
-        let too_far = Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(16384), node("c", 9)])]);
-        assert!(shards(&too_far, &asked).is_none());
-    }
 
     #[tokio::test]
     async fn all_are_waited_for() {

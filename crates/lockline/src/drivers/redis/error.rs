@@ -84,15 +84,14 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
 
 /// Whether the other side, or ours, ended the connection because of a certificate.
 fn is_about_tls(error: &RedisError) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if error.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    let Some(cause) = std::error::Error::source(error) else { return false };
+    // The crate shares causes, and a shared one is not what it contains.
+    let cause = match cause.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>() {
+        Some(shared) => &**shared,
+        None => cause,
+    };
+    let inside = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    cause.is::<rustls::Error>() || inside.is_some_and(|inside| inside.is::<rustls::Error>())
 }
 
 /// The word an error begins with. What a script runs into is told differently by different versions.
@@ -129,4 +128,19 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
 /// An answer that none of our scripts gives.
 pub(super) fn nonsense(operation: &'static str, address: &Arc<str>) -> Error {
     Error::new(ErrorKind::Unknown, operation, "the server's answer makes no sense").at(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_not_accepted_is_no_server_that_is_down() {
+        let refused = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let io = std::io::Error::new(std::io::ErrorKind::InvalidData, refused.clone());
+        let kind = |error: RedisError| explain("connect", &"redis://h".into(), &error, false).kind();
+        assert_eq!(kind(io.into()), ErrorKind::Denied);
+        assert_eq!(kind(refused.into()), ErrorKind::Denied);
+        assert_eq!(kind(std::io::Error::other("gone").into()), ErrorKind::Unavailable);
+    }
 }

@@ -8,6 +8,7 @@ mod dial;
 mod error;
 mod incarnation;
 mod link;
+mod map;
 mod replicas;
 mod scripts;
 mod sentinel;

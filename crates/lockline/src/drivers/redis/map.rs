@@ -1,0 +1,167 @@
+//! Which node of a cluster keeps which slots: what the nodes say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::task::JoinSet;
+
+use super::config::Address;
+use super::dial;
+use super::error::explain;
+use super::link::Context;
+use super::slots::{SLOTS, tag_of};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How many nodes are asked for the map at once: enough for some to be down.
+const ASKED: usize = 5;
+/// How long a node may take to tell the map.
+const MAP_WITHIN: Duration = Duration::from_secs(1);
+
+/// A primary, its replicas, and the slots they keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shard {
+    pub(super) server: Address,
+    pub(super) replicas: Vec<Address>,
+    pub(super) ranges: Vec<(u16, u16)>,
+}
+
+impl Shard {
+    /// What a key must be tagged with to be kept by this shard, for as long as it keeps its first slot.
+    pub(super) fn tag(&self) -> String {
+        tag_of(self.ranges.iter().map(|range| range.0).min().unwrap_or(0))
+    }
+}
+
+/// The map, as the node knows it that has seen the latest change and can reach most of the others.
+pub(super) async fn ask(context: &Arc<Context>, known: Vec<Address>) -> Result<Vec<Shard>> {
+    let unavailable =
+        |message: &'static str| Error::new(ErrorKind::Unavailable, "connect", message).at(&context.address);
+    let mut asked = JoinSet::new();
+    for server in some_of(known) {
+        let context = context.clone();
+        asked.spawn(async move {
+            let answer = tokio::time::timeout(MAP_WITHIN, ask_one(&context, &server)).await;
+            answer.unwrap_or_else(|_| {
+                let error = Error::new(ErrorKind::Unavailable, "connect", "a node does not answer");
+                Err(error.at(&context.address))
+            })
+        });
+    }
+    let mut best: Option<(bool, u64, Vec<Shard>)> = None;
+    let mut failed = None;
+    while let Some(answer) = asked.join_next().await {
+        match answer {
+            Ok(Ok(answer)) if best.as_ref().is_none_or(|best| (best.0, best.1) < (answer.0, answer.1)) => {
+                best = Some(answer);
+            }
+            Ok(Err(error)) if failed.as_ref().is_none_or(|known: &Error| known.kind().is_transient()) => {
+                failed = Some(error);
+            }
+            _ => {}
+        }
+    }
+    match best {
+        Some((_, _, shards)) if !shards.is_empty() => Ok(shards),
+        Some(_) => Err(unavailable("the cluster has no slots yet")),
+        None => Err(failed.unwrap_or_else(|| unavailable("no node answers"))),
+    }
+}
+
+/// Any of them: not always the same, because those may be down.
+fn some_of(mut servers: Vec<Address>) -> Vec<Address> {
+    let bits = crate::line::ClaimId::random().as_u128();
+    let by = usize::try_from(bits % servers.len().max(1) as u128).unwrap_or(0);
+    servers.rotate_left(by);
+    servers.truncate(ASKED);
+    servers
+}
+
+/// Whether a node can reach most of the others, the latest change that it knows of, and the map.
+async fn ask_one(context: &Context, server: &Address) -> Result<(bool, u64, Vec<Shard>)> {
+    let Context { config, address, .. } = context;
+    let fail = |e: &redis::RedisError| explain("connect", address, e, false);
+    let mut connection = dial::server(config, server, dial::patient(), address).await?;
+    let state: String =
+        redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await.map_err(|e| {
+            if e.to_string().contains("cluster support disabled") {
+                return Error::new(
+                    ErrorKind::Unsupported,
+                    "connect",
+                    "the server is not a node of a cluster",
+                )
+                .hint("write redis://host for one server")
+                .at(address);
+            }
+            fail(&e)
+        })?;
+    let is_well = state.lines().any(|line| line == "cluster_state:ok");
+    let epoch = state.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:")?.parse().ok());
+    let slots: Value =
+        redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await.map_err(|e| fail(&e))?;
+    let shards = shards(&slots, server)
+        .ok_or_else(|| Error::new(ErrorKind::Unavailable, "connect", "the map makes no sense").at(address))?;
+    Ok((is_well, epoch.unwrap_or(0), shards))
+}
+
+/// What `CLUSTER SLOTS` says. A node that does not know its own host leaves it empty.
+fn shards(answer: &Value, asked: &Address) -> Option<Vec<Shard>> {
+    let Value::Array(rows) = answer else { return None };
+    let mut shards: Vec<Shard> = Vec::new();
+    for row in rows {
+        let Value::Array(row) = row else { return None };
+        let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = row.as_slice() else {
+            return None;
+        };
+        let range = (u16::try_from(*first).ok()?, u16::try_from(*last).ok().filter(|&last| last < SLOTS)?);
+        let server = node_address(primary, asked)?;
+        match shards.iter_mut().find(|shard| shard.server == server) {
+            Some(shard) => shard.ranges.push(range),
+            None => {
+                let replicas =
+                    replicas.iter().map(|node| node_address(node, asked)).collect::<Option<_>>()?;
+                shards.push(Shard { server, replicas, ranges: vec![range] });
+            }
+        }
+    }
+    Some(shards)
+}
+
+fn node_address(node: &Value, asked: &Address) -> Option<Address> {
+    let Value::Array(parts) = node else { return None };
+    let [host, Value::Int(port), ..] = parts.as_slice() else { return None };
+    let host = match (host, asked) {
+        (Value::BulkString(host), _) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
+        (_, Address::Tcp(host, _)) => host.clone(),
+        _ => return None,
+    };
+    Some(Address::Tcp(host, u16::try_from(*port).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slots::slot_of;
+    use super::*;
+
+    fn node(host: &str, port: i64) -> Value {
+        Value::Array(vec![Value::BulkString(host.into()), Value::Int(port), Value::BulkString("id".into())])
+    }
+
+    #[test]
+    fn maps_are_understood() {
+        let asked = Address::Tcp("seed".into(), 1);
+        let rows = Value::Array(vec![
+            Value::Array(vec![Value::Int(0), Value::Int(5), node("", 7), node("b", 8)]),
+            Value::Array(vec![Value::Int(9), Value::Int(16383), node("", 7), node("b", 8)]),
+            Value::Array(vec![Value::Int(6), Value::Int(8), node("c", 9)]),
+        ]);
+        let map = shards(&rows, &asked).unwrap();
+        assert_eq!(map.len(), 2);
+        assert_eq!(map[0].server, Address::Tcp("seed".into(), 7));
+        assert_eq!((map[0].ranges.len(), map[0].replicas.len(), map[1].replicas.len()), (2, 1, 0));
+        assert_eq!(slot_of(format!("x{{{}}}", map[1].tag()).as_bytes()), 6);
+        assert!(shards(&Value::Nil, &asked).is_none());
+        let too_far = Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(16384), node("c", 9)])]);
+        assert!(shards(&too_far, &asked).is_none());
+    }
+}
