@@ -225,6 +225,10 @@ impl crate::driver::BellBoard for LateBells {
         });
     }
 
+    fn acknowledged(&self, id: crate::line::ClaimId, replicas: u32) {
+        self.0.acknowledged(id, replicas);
+    }
+
     fn look_at_all(&self) {
         self.0.look_at_all();
     }
