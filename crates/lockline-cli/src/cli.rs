@@ -27,7 +27,7 @@ Flags stand before NAME or between NAME and `--`. Durations look like 500ms, 10s
 Environment:
   LOCKLINE_URL    the engine, as for --on
   NO_COLOR        no colours
-The command gets LOCKLINE_NAME, LOCKLINE_TOKEN (the fencing token) and LOCKLINE_OWNER.
+The command gets LOCKLINE_NAME, LOCKLINE_TOKEN (the fencing token; empty if the engine has none) and LOCKLINE_OWNER.
 
 Exit codes:
   the command's own; 128+n if signal n ended it, or ended the waiting

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockline::driver::Fencing;
 use lockline::line::{ClaimView, LineView, Mode};
 use serde::Serialize;
 
@@ -45,29 +46,31 @@ pub(crate) struct Evicted<'a> {
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(crate) enum Event<'a> {
     Waiting { name: &'a str },
-    Acquired { name: &'a str, token: u64, waited_ms: u64 },
+    Acquired { name: &'a str, token: Option<u64>, waited_ms: u64 },
     Failed { exit: u8, message: &'a str, hint: Option<&'a str> },
 }
 
-impl From<&LineView> for Line {
-    fn from(line: &LineView) -> Line {
-        let claims = |views: &[ClaimView], are_in| views.iter().map(|view| claim(view, are_in)).collect();
+impl Line {
+    /// A lock of an engine that gives such tokens.
+    pub(crate) fn of(line: &LineView, fencing: Fencing) -> Line {
+        let has_token = fencing != Fencing::None;
+        let claims = |views: &[ClaimView], token: bool| views.iter().map(|view| claim(view, token)).collect();
         Line {
             name: line.name.as_str().to_owned(),
-            holders: claims(&line.holders, true),
+            holders: claims(&line.holders, has_token),
             waiters: claims(&line.waiters, false),
         }
     }
 }
 
-fn claim(view: &ClaimView, is_in: bool) -> Claim {
+fn claim(view: &ClaimView, has_token: bool) -> Claim {
     let (permits, limit) = match view.mode {
         Mode::Permits { count, limit } => (count, limit),
         Mode::Exclusive | Mode::Shared => (0, 0),
     };
     Claim {
         ticket: view.ticket.get(),
-        token: is_in.then(|| view.ticket.get()),
+        token: has_token.then(|| view.ticket.get()),
         owner: view.who.owner.clone(),
         host: view.who.host.clone(),
         pid: view.who.pid,

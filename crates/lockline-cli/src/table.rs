@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use lockline::driver::Fencing;
 use lockline::line::{ClaimView, LineView, Mode};
 
 use crate::output::{Paint, visible};
@@ -46,7 +47,7 @@ pub(crate) fn claims(line: &LineView, paint: Paint) -> String {
 }
 
 /// A lock in one line, for a log.
-pub(crate) fn sentence(line: &LineView) -> String {
+pub(crate) fn sentence(line: &LineView, fencing: Fencing) -> String {
     let name = visible(line.name.as_str());
     let waiting = line.waiters.len();
     match line.holders.as_slice() {
@@ -61,7 +62,11 @@ pub(crate) fn sentence(line: &LineView) -> String {
             );
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
             let evicted = if first.evicted { ", evicted" } else { "" };
-            format!("{name}: held by {who}{more}{evicted}, token {}, {waiting} waiting", first.ticket.get())
+            let number = if fencing == Fencing::None { "ticket" } else { "token" };
+            format!(
+                "{name}: held by {who}{more}{evicted}, {number} {}, {waiting} waiting",
+                first.ticket.get()
+            )
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use lockline::fence::Fence;
+
 use crate::cli::RunArgs;
 use crate::exit::Failure;
 use crate::json::{Event, millis};
@@ -29,9 +31,13 @@ impl Talk {
         self.tell(&Event::Waiting { name }, || format!("waiting for {}", visible(name)));
     }
 
-    pub(crate) fn acquired(self, name: &str, token: u64, waited: Duration) {
+    pub(crate) fn acquired(self, name: &str, fence: Fence, waited: Duration) {
+        let token = (!fence.is_none()).then_some(fence.token());
         let event = Event::Acquired { name, token, waited_ms: millis(waited) };
-        self.tell(&event, || format!("got {} after {}, token {token}", visible(name), age(waited)));
+        self.tell(&event, || {
+            let token = token.map_or("no token".to_owned(), |token| format!("token {token}"));
+            format!("got {} after {}, {token}", visible(name), age(waited))
+        });
     }
 
     /// Says a failure; unlike the rest it is said without `-v`.

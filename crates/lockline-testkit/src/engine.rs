@@ -154,7 +154,22 @@ fn in_memory_if_possible() -> std::io::Result<tempfile::TempDir> {
 /// If this run includes no Redis, or its address makes no sense.
 #[cfg(feature = "redis")]
 pub fn redis() -> Engine {
-    let (engine, server, space) = on_redis("redis");
+    redis_with(&format!("space=test-{:016x}", fastrand::u64(..)))
+}
+
+/// A name space of its own on the same server, where locks are stored as other clients store theirs.
+///
+/// # Panics
+/// As [`redis`].
+#[cfg(feature = "redis")]
+pub fn redis_layout(layout: &str) -> Engine {
+    redis_with(&format!("layout={layout}&space=test-{:016x}:", fastrand::u64(..)))
+}
+
+#[cfg(feature = "redis")]
+fn redis_with(options: &str) -> Engine {
+    let (engine, server) = on_redis("redis", options);
+    let space = options.split("space=").last().unwrap_or_default().to_owned();
     let keys = Arc::new(RedisKeys { server, space });
     let to_forget = keys.clone();
     engine.forgets(move || to_forget.delete().expect("the keys are deleted")).keeps(CleanedUp(keys))
@@ -166,24 +181,23 @@ pub fn redis() -> Engine {
 /// If this run does not include it, or its address makes no sense.
 #[cfg(feature = "redis")]
 pub fn redis_kind(name: &'static str) -> Engine {
-    on_redis(name).0
+    on_redis(name, &format!("space=test-{:016x}", fastrand::u64(..))).0
 }
 
-/// The engine, the address of its servers, and its name space.
+/// The engine, and the address of its servers.
 #[cfg(feature = "redis")]
-fn on_redis(name: &'static str) -> (Engine, String, String) {
+fn on_redis(name: &'static str, options: &str) -> (Engine, String) {
     use lockline::EngineUrl;
     use lockline::drivers::redis::{Redis, RedisConfig};
     let server = crate::engines::required_url(name)
         .unwrap_or_else(|| panic!("{} names no {name}", crate::engines::VARIABLE));
-    let space = format!("test-{:016x}", fastrand::u64(..));
-    let url = format!("{server}{}space={space}", if server.contains('?') { '&' } else { '?' });
+    let url = format!("{server}{}{options}", if server.contains('?') { '&' } else { '?' });
     let config = EngineUrl::parse(&url).and_then(RedisConfig::from_url).expect("the address makes sense");
     let open = move |bells| {
         let config = config.clone();
         async move { Ok(Arc::new(Redis::connect(config, bells).await?) as Arc<dyn Driver>) }
     };
-    (Engine::new(name, url, open), server, space)
+    (Engine::new(name, url, open), server)
 }
 
 /// All keys of one name space.
@@ -202,7 +216,7 @@ impl RedisKeys {
         // Its options are ours, and nothing to this client.
         let server = self.server.split('?').next().unwrap_or_default();
         let mut connection = redis::Client::open(server)?.get_connection()?;
-        redis::cmd("EVAL").arg(DELETE).arg(0).arg(format!("{}:*", self.space)).query(&mut connection)
+        redis::cmd("EVAL").arg(DELETE).arg(0).arg(format!("*{}*", self.space)).query(&mut connection)
     }
 }
 

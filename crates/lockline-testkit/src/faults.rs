@@ -260,6 +260,12 @@ impl BellBoard for FaultyBells {
         self.to.acknowledged(id, replicas);
     }
 
+    fn look_now(&self, id: ClaimId) {
+        if !self.is_deaf(None) {
+            self.to.look_now(id);
+        }
+    }
+
     fn look_at_all(&self) {
         if !self.is_deaf(None) {
             self.to.look_at_all();

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
+use crate::conformance::needs::{Need, needs};
 use crate::engine::Engine;
 use crate::engines;
 use crate::setup::Setup;
@@ -24,9 +25,21 @@ where
     })
 }
 
+/// Marks the tests of one engine of several, and those of what it does not offer: these are ignored, and say why.
+pub fn on(engine: &str, lacks: &[Need], trials: Vec<Trial>) -> Vec<Trial> {
+    let mark = |trial: Trial| match needs(trial.name()).iter().find(|need| lacks.contains(need)) {
+        None => trial.with_kind(engine),
+        Some(need) => trial.with_kind(format!("{engine}, not offered: {need}")).with_ignored_flag(true),
+    };
+    trials.into_iter().map(mark).collect()
+}
+
 /// Runs them if this run includes the server; else all of them are ignored.
 pub fn run(server: &str, trials: Vec<Trial>) -> ExitCode {
     let left_out = engines::required_url(server).is_none();
-    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(left_out)).collect();
+    let trials = trials
+        .into_iter()
+        .map(|trial| if left_out { trial.with_ignored_flag(true) } else { trial })
+        .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

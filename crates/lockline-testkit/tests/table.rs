@@ -34,3 +34,9 @@ fn every_behaviour_is_in_the_table() {
         .collect();
     assert_eq!(named, listed());
 }
+
+#[test]
+fn what_behaviours_need_is_said_of_those_that_exist() {
+    let needy: BTreeSet<String> = lockline_testkit::conformance::needs::needy().map(str::to_owned).collect();
+    assert!(needy.is_subset(&listed()), "{:?}", needy.difference(&listed()).collect::<Vec<_>>());
+}

@@ -35,6 +35,10 @@ pub trait BellBoard: Send + Sync + fmt::Debug + 'static {
     /// it is about, by an engine that was asked to wait for them. Never blocks.
     fn acknowledged(&self, id: ClaimId, replicas: u32);
 
+    /// Something happened that may let this waiting claim of ours in, but only `renew` can tell: it is to be looked at
+    /// now. Never blocks.
+    fn look_now(&self, id: ClaimId);
+
     /// Bells may have been lost (a reconnect, a gap): every waiting claim is to be looked at now. Never blocks.
     fn look_at_all(&self);
 }
@@ -111,6 +115,10 @@ pub struct Guarantees {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Fencing {
+    /// There are no tokens: the lock's format, which others share, has none.
+    None,
+    /// Tokens are a plain counter of the engine: they rise while it keeps its data.
+    Counted,
     /// Tokens rise unless the engine loses its memory *and* its clock is behind by more than the restart guard.
     ClockBounded,
     /// Tokens always rise.
@@ -143,8 +151,10 @@ impl Guarantees {
 impl fmt::Display for Guarantees {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fencing = match self.fencing {
-            Fencing::ClockBounded => "clock-bounded",
-            Fencing::Always => "always rising",
+            Fencing::None => "no tokens",
+            Fencing::Counted => "tokens rising while the engine keeps its data",
+            Fencing::ClockBounded => "tokens clock-bounded",
+            Fencing::Always => "tokens always rising",
         };
         let exclusion = match self.exclusion {
             Exclusion::Probable => "probable exclusion",
@@ -157,6 +167,6 @@ impl fmt::Display for Guarantees {
             Exclusion::BoundedRates => "exclusion while clock rates stay within the margin",
             Exclusion::Always => "exclusion always",
         };
-        write!(f, "tokens {fencing}, {exclusion}")
+        write!(f, "{fencing}, {exclusion}")
     }
 }

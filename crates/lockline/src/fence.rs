@@ -15,6 +15,10 @@ pub struct Fence {
 }
 
 impl Fence {
+    /// No token: the engine gives none, see [`Fencing::None`](crate::driver::Fencing::None). Its number is 0, which is
+    /// below every token, and a resource that checks tokens must refuse it: nothing tells whose write is newer.
+    pub const NONE: Fence = Fence::new(0, true);
+
     pub(crate) const fn new(token: u64, exclusive: bool) -> Fence {
         Fence { token, exclusive }
     }
@@ -27,6 +31,11 @@ impl Fence {
     /// The number to store and to compare. It fits a signed 64-bit column and a JSON number.
     pub const fn token(self) -> u64 {
         self.token
+    }
+
+    /// Whether there is no token: see [`Fence::NONE`].
+    pub const fn is_none(self) -> bool {
+        self.token == 0
     }
 
     /// Whether the hold is exclusive. Co-holders (readers, permits) act in any order, so only exclusive tokens raise a
@@ -68,8 +77,12 @@ impl Gate {
     /// Lets a token pass.
     ///
     /// # Errors
-    /// [`Stale`] if a newer exclusive token has passed: whoever holds this one has lost its lock.
+    /// [`Stale`] if a newer exclusive token has passed: whoever holds this one has lost its lock. So is
+    /// [`Fence::NONE`], always.
     pub fn pass(&self, fence: Fence) -> Result<(), Stale> {
+        if fence.is_none() {
+            return Err(Stale { token: 0, newest: self.newest() });
+        }
         let newest = if fence.exclusive {
             self.newest.fetch_max(fence.token, Ordering::AcqRel)
         } else {
@@ -95,6 +108,9 @@ pub struct Stale {
 
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.token == 0 {
+            return f.write_str("no fencing token: the engine of this lock gives none");
+        }
         write!(f, "stale fencing token {}: {} has been seen", self.token, self.newest)
     }
 }

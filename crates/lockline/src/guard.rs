@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::Guarantees;
+use crate::driver::{Fencing, Guarantees};
 use crate::error::{Error, Lost, Result};
 use crate::fence::Fence;
 use crate::hold::grip::{Grip, any_lost};
@@ -58,6 +58,9 @@ impl Guard {
     ///
     /// Tokens are comparable among holders of *one* name. A guard on several locks has one for each: this is the
     /// first name's; [`fences`](Guard::fences) has them all.
+    ///
+    /// Where the engine gives no tokens ([`Fencing::None`]) it is [`Fence::NONE`], which every [`Gate`](crate::fence::Gate)
+    /// refuses. A program that relies on tokens demands them when it connects: [`Builder::require`](crate::Builder::require).
     pub fn fence(&self) -> Fence {
         fence_of(&self.first)
     }
@@ -159,6 +162,9 @@ async fn release_one(grip: Arc<Grip>) -> Result<()> {
 }
 
 fn fence_of(grip: &Grip) -> Fence {
+    if grip.client().driver.info().guarantees.fencing == Fencing::None {
+        return Fence::NONE;
+    }
     Fence::new(grip.ticket().get(), grip.mode() == Mode::Exclusive)
 }
 

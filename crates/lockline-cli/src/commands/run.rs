@@ -106,7 +106,9 @@ async fn carry_out(plan: &Plan, talk: Talk) -> Result<u8, Failure> {
             return Err(failure);
         }
     };
-    let token = guard.fence().token().to_string();
+    let fence = guard.fence();
+    // Set even if there is none: a token of an outer `lockline run` is not this lock's.
+    let token = if fence.is_none() { String::new() } else { fence.token().to_string() };
     let environment =
         [("LOCKLINE_NAME", &*plan.name), ("LOCKLINE_TOKEN", &token), ("LOCKLINE_OWNER", &plan.owner)];
     let ended = match Child::start(&plan.command, environment) {
@@ -150,7 +152,7 @@ async fn get(locks: &Locks, plan: &Plan, talk: Talk, signals: &mut Signals) -> R
     drop(waiting);
     match answer {
         Ok(Some(guard)) => {
-            talk.acquired(&plan.name, guard.fence().token(), began.elapsed());
+            talk.acquired(&plan.name, guard.fence(), began.elapsed());
             Ok(Got::Guard(guard))
         }
         Ok(None) => Err(busy(plan)),

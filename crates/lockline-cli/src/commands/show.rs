@@ -1,6 +1,7 @@
 //! `lockline show`: one lock, in line order.
 
 use lockline::Name;
+use lockline::driver::Fencing;
 use lockline::line::LineView;
 
 use crate::cli::ShowArgs;
@@ -14,12 +15,12 @@ pub(crate) fn show(args: ShowArgs) -> Result<u8, Failure> {
     let engine = Engine::of(args.engine.on)?;
     engine.check(&args.name)?;
     on_runtime(async {
-        let line = match engine.open_to_look().await? {
-            Some(locks) => locks.show(&args.name).await?,
-            None => LineView::free(Name::new(&args.name)?),
+        let (line, fencing) = match engine.open_to_look().await? {
+            Some(locks) => (locks.show(&args.name).await?, locks.info().guarantees.fencing),
+            None => (LineView::free(Name::new(&args.name)?), Fencing::None),
         };
         if args.json {
-            json(&Line::from(&line))?;
+            json(&Line::of(&line, fencing))?;
         } else {
             data(&table::claims(&line, Paint::for_stdout()))?;
         }

@@ -70,13 +70,14 @@ fn changes(seen: &mut Seen, lines: Vec<LineView>) -> Vec<LineView> {
 
 async fn follow(locks: &Locks, prefix: &str, as_json: bool) -> Result<u8, Failure> {
     let mut seen = Seen::new();
+    let fencing = locks.info().guarantees.fencing;
     loop {
         for line in changes(&mut seen, locks.view(prefix).await?) {
             if as_json {
-                json(&Line::from(&line))?;
+                json(&Line::of(&line, fencing))?;
             } else {
                 let time = humantime::format_rfc3339_millis(SystemTime::now());
-                data(&format!("{time} {}\n", table::sentence(&line)))?;
+                data(&format!("{time} {}\n", table::sentence(&line, fencing)))?;
             }
         }
         sleep(LOOK_EVERY).await;

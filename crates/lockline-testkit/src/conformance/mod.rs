@@ -76,6 +76,7 @@ pub mod leases;
 pub mod loss;
 pub mod many;
 pub mod names;
+pub mod needs;
 pub mod owners;
 pub mod processes;
 pub mod several;
@@ -251,14 +252,22 @@ macro_rules! conformance_across_processes {
     };
 }
 
+/// Every behaviour as a test on an engine, for a program that runs several.
+#[macro_export]
+macro_rules! conformance_trials {
+    ($engine:expr) => {{
+        let mut trials = $crate::__in_process!(__trials $engine);
+        trials.extend($crate::__across_processes!(__trials $engine));
+        trials
+    }};
+}
+
 /// Makes a program that runs every behaviour on a server, or counts them as ignored if the run leaves it out.
 #[macro_export]
 macro_rules! conformance_on_server {
     ($server:expr, $engine:expr) => {
         fn main() -> ::std::process::ExitCode {
-            let mut trials = $crate::__in_process!(__trials $engine);
-            trials.extend($crate::__across_processes!(__trials $engine));
-            $crate::server::run($server, trials)
+            $crate::server::run($server, $crate::conformance_trials!($engine))
         }
     };
 }

@@ -16,6 +16,7 @@ struct Deaf;
 impl BellBoard for Deaf {
     fn ring(&self, _name: &Name, _bell: &Bell) {}
     fn acknowledged(&self, _id: ClaimId, _replicas: u32) {}
+    fn look_now(&self, _id: ClaimId) {}
     fn look_at_all(&self) {}
 }
 

@@ -40,6 +40,8 @@ struct Hung {
     spot: Arc<Spot>,
     /// When the keeper looks at it; `None` while a request for it is under way.
     due: Option<Time>,
+    /// Something happened while a request was under way, perhaps after the engine had answered it: look once more.
+    again: bool,
 }
 
 /// Why a claim cannot hang on the board.
@@ -64,7 +66,7 @@ impl Board {
         if state.spots.len() >= most {
             return Err(NoRoom::Full(state.spots.len()));
         }
-        state.spots.insert(spot.claim.id, Hung { spot: spot.clone(), due: None });
+        state.spots.insert(spot.claim.id, Hung { spot: spot.clone(), due: None, again: false });
         Ok(())
     }
 
@@ -89,10 +91,13 @@ impl Board {
 
     /// Has the keeper look at a claim at `at`, or when it stops being valid, if that is sooner.
     pub(crate) fn look_at(&self, spot: &Spot, at: Time) {
-        let at = at.min(spot.valid_until());
+        let mut at = at.min(spot.valid_until());
         let id = spot.claim.id;
         let mut state = locked(&self.state);
         let Some(hung) = state.spots.get_mut(&id) else { return };
+        if std::mem::take(&mut hung.again) {
+            at = at.min(self.clock.now());
+        }
         if let Some(before) = hung.due.replace(at) {
             state.due.remove(&(before, id));
         }
@@ -177,6 +182,19 @@ impl BellBoard for Board {
     fn acknowledged(&self, id: ClaimId, replicas: u32) {
         if let Some(hung) = locked(&self.state).spots.get(&id) {
             hung.spot.acknowledged(replicas);
+        }
+    }
+
+    fn look_now(&self, id: ClaimId) {
+        let now = self.clock.now();
+        let spot = {
+            let mut state = locked(&self.state);
+            let Some(hung) = state.spots.get_mut(&id) else { return };
+            hung.again = hung.due.is_none();
+            (!hung.again).then(|| hung.spot.clone())
+        };
+        if let Some(spot) = spot.filter(|spot| spot.look(now) == Phase::Waiting) {
+            self.look_at(&spot, now);
         }
     }
 

@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, advance};
 
-use super::validity::margin;
-use crate::driver::{Driver, DriverInfo, Query, Verb};
+use super::bells::Board;
+use super::meters::Meters;
+use super::spot::Spot;
+use super::validity::{Belief, Phase, margin, valid_until};
+use crate::driver::{BellBoard, Driver, DriverInfo, Query, Verb};
 use crate::drivers::memory::{Memory, MemoryDriver};
-use crate::line::{Claim, LineView, Place, Standing, Ticket};
+use crate::line::{Claim, ClaimId, LineView, Mode, Place, Standing, Ticket, Who};
 use crate::locks::{Builder, Locks};
 use crate::name::Name;
-use crate::time::Clock;
+use crate::time::{Clock, Time};
 use crate::{LossReason, Result};
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -229,6 +232,10 @@ impl crate::driver::BellBoard for LateBells {
         self.0.acknowledged(id, replicas);
     }
 
+    fn look_now(&self, id: crate::line::ClaimId) {
+        self.0.look_now(id);
+    }
+
     fn look_at_all(&self) {
         self.0.look_at_all();
     }
@@ -264,4 +271,59 @@ async fn who_looks_between_its_eviction_and_the_bell_stays_evicted() {
             waiting.await.unwrap().unwrap();
         }
     }
+}
+
+/// Where there is no line a claim that waits has no ticket: it learns one when it gets in, and from then on only that counts.
+#[test]
+fn a_claim_without_a_ticket_learns_it_when_it_gets_in() {
+    let (waits, sent) =
+        (Standing::Waiting { ticket: Ticket::ZERO, ahead: 1, look_again: LEASE }, |seconds| {
+            Time::ZERO + Duration::from_secs(seconds)
+        });
+    let mut belief = Belief::new();
+    belief.answer(sent(1), sent(1), LEASE, waits);
+    assert_eq!((belief.phase(), belief.ticket()), (Phase::Waiting, None));
+    belief.answer(sent(4), sent(4), LEASE, waits);
+    assert_eq!(belief.valid_until(), valid_until(sent(4), LEASE), "waiting is renewed like holding");
+    belief.answer(sent(5), sent(5), LEASE, Standing::In { ticket: Ticket::new(7) });
+    assert_eq!((belief.phase(), belief.ticket()), (Phase::In, Some(Ticket::new(7))));
+    belief.answer(sent(6), sent(6), LEASE, waits);
+    assert_eq!(belief.phase(), Phase::In);
+    assert_eq!(belief.valid_until(), valid_until(sent(5), LEASE), "an old answer extends nothing");
+    belief.answer(sent(7), sent(7), LEASE, Standing::In { ticket: Ticket::new(8) });
+    assert_eq!(belief.phase(), Phase::Lost(LossReason::Forgotten), "another place is not this one");
+}
+
+/// Something happens while a request is under way, after the engine answered it and before anybody here knows the answer.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_to_be_looked_at_meanwhile_is_looked_at_again() {
+    let clock = Clock::Tokio(Instant::now());
+    let board = Board::new(clock, LEASE);
+    let who = Who { owner: "me".into(), host: "here".into(), pid: 1 };
+    let claim = Claim {
+        name: Name::new("m").unwrap(),
+        id: ClaimId::random(),
+        mode: Mode::Exclusive,
+        lease: LEASE,
+        who: Arc::new(who),
+        identity: None,
+    };
+    let spot = Arc::new(Spot::new(claim, Arc::new(Meters::new("test"))));
+    assert!(board.hang(&spot, 1).is_ok());
+    // The join is under way, and its answer says to look again in a second.
+    board.look_now(spot.claim.id);
+    spot.answer(
+        clock.now(),
+        clock.now(),
+        LEASE,
+        Standing::Waiting { ticket: Ticket::ZERO, ahead: 1, look_again: LEASE },
+    );
+    board.look_in(&spot, Duration::from_secs(1));
+    assert_eq!(board.take_due(clock.now()).len(), 1, "now, not in a second");
+    // Nothing happened meanwhile.
+    board.look_in(&spot, Duration::from_secs(1));
+    assert!(board.take_due(clock.now()).is_empty());
+    board.look_in(&spot, Duration::from_secs(1));
+    board.look_now(spot.claim.id);
+    assert_eq!(board.take_due(clock.now()).len(), 1);
 }

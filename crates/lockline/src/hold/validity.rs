@@ -135,6 +135,10 @@ impl Belief {
     /// Compares a ticket that an answer names with the one known. A smaller one is an old story; a larger one means
     /// that a late copy of the join made a second place, and that the first is gone.
     fn is_mine(&mut self, ticket: Ticket) -> bool {
+        // Where others' formats have no line, a claim that waits has no ticket yet: it learns one when it gets in.
+        if ticket == Ticket::ZERO {
+            return self.ticket.is_none();
+        }
         let Some(known) = self.ticket else {
             self.ticket = Some(ticket);
             return true;
@@ -177,6 +181,9 @@ impl Belief {
     }
 
     fn hear_early_bells(&mut self) {
+        if self.ticket.is_none() {
+            return;
+        }
         for (ticket, news) in std::mem::take(&mut self.early) {
             if self.ticket == Some(ticket) {
                 self.hear(news);

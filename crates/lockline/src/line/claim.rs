@@ -121,7 +121,8 @@ pub struct Place {
     pub name: Name,
     /// The claim that stands there.
     pub id: ClaimId,
-    /// The ticket its client knows; `None` when it never learnt one (only `leave` takes that).
+    /// The ticket its client knows; `None` when it never learnt one (only `leave` takes that, and `renew` where waiting
+    /// claims have no tickets).
     pub ticket: Option<Ticket>,
     /// The lease to extend by.
     pub lease: Duration,
@@ -139,7 +140,7 @@ pub enum Standing {
     },
     /// It waits.
     Waiting {
-        /// The place's ticket.
+        /// The place's ticket; [`Ticket::ZERO`] where waiting claims have none, because there is no line.
         ticket: Ticket,
         /// How many places stand before it.
         ahead: u32,

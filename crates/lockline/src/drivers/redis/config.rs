@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::layouts::Layout;
 use super::tls::Tls;
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::EngineUrl;
@@ -28,6 +29,7 @@ pub struct RedisConfig {
     pub(super) max_lease: Duration,
     pub(super) restart_guard: RestartGuard,
     pub(super) allow_eviction: bool,
+    pub(super) layout: Layout,
     /// The clock that scripts read instead of the server's.
     #[cfg(test)]
     pub(super) clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
@@ -110,6 +112,9 @@ pub enum RestartGuard {
     Off,
 }
 
+/// What keys of Lockline's own layout begin with, unless said otherwise.
+const SPACE: &str = "lockline";
+
 impl RedisConfig {
     /// Locks on the server at this host and port.
     pub fn new(host: impl Into<String>, port: u16) -> RedisConfig {
@@ -142,10 +147,11 @@ impl RedisConfig {
             sentinel_login: Login::default(),
             database: 0,
             replicas: None,
-            space: "lockline".to_owned(),
+            space: SPACE.to_owned(),
             max_lease: Duration::from_secs(60),
             restart_guard: RestartGuard::On,
             allow_eviction: false,
+            layout: Layout::Line,
             #[cfg(test)]
             clock: None,
             #[cfg(test)]
@@ -207,7 +213,8 @@ impl RedisConfig {
 
     /// What all keys and channels of Lockline on this server begin with: 1 to 64 letters, digits and `_ . : / -`.
     ///
-    /// Default: `lockline`. Everybody who is to share locks must say the same.
+    /// Default: `lockline`. Everybody who is to share locks must say the same. In the [layouts](Layout) of other clients
+    /// it stands right before the name, and is nothing by default: the key is the name, as they have it.
     #[must_use]
     pub fn space(mut self, space: impl Into<String>) -> RedisConfig {
         self.space = space.into();
@@ -242,6 +249,16 @@ impl RedisConfig {
         self
     }
 
+    /// Stores locks as other clients do, to share them. Call it before [`space`](RedisConfig::space).
+    ///
+    /// Default: [`Layout::Line`], the only one with order, every primitive, and tokens that survive a restart.
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> RedisConfig {
+        self.layout = layout;
+        self.space = if layout == Layout::Line { SPACE.to_owned() } else { String::new() };
+        self
+    }
+
     /// What an address says; `lease=` and `prefix=`, which are the client's, must have been taken out of it.
     ///
     /// # Errors
@@ -266,6 +283,13 @@ impl RedisConfig {
                 count.parse().map_err(|_| bad("replicas is all, majority or a number"))?,
             )),
         };
+        config = config.layout(match url.take("layout").as_deref() {
+            None | Some("line") => Layout::Line,
+            Some("plain") => Layout::Plain,
+            Some("redisson") => Layout::Redisson,
+            Some("redisson-fenced") => Layout::RedissonFenced,
+            Some(_) => return Err(bad("layout is line, plain, redisson or redisson-fenced")),
+        });
         config.space = url.take("space").unwrap_or(config.space);
         if let Some(text) = url.take("max_lease") {
             config.max_lease = humantime::parse_duration(&text)
@@ -282,9 +306,6 @@ impl RedisConfig {
             Some("allow") => true,
             Some(_) => return Err(bad("eviction is either allow or refuse")),
         };
-        if url.take("layout").is_some() {
-            return Err(Error::new(ErrorKind::Unsupported, "url", "the option layout= is not supported yet"));
-        }
         url.finish()?;
         config.check()?;
         Ok(config)
@@ -293,7 +314,8 @@ impl RedisConfig {
     /// Everything that can be refused before a server is touched.
     pub(super) fn check(&self) -> Result<()> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte);
-        if !(1..=64).contains(&self.space.len()) || !self.space.bytes().all(plain) {
+        let shortest = usize::from(self.layout == Layout::Line);
+        if !(shortest..=64).contains(&self.space.len()) || !self.space.bytes().all(plain) {
             return Err(bad("a space is 1 to 64 letters, digits and _ . : / -"));
         }
         match &self.topology {
@@ -311,6 +333,13 @@ impl RedisConfig {
                 return Err(bad("nobody speaks TLS on a Unix socket"));
             }
             _ => {}
+        }
+        let alone = matches!(self.topology, Topology::One(_)) && self.replicas.is_none();
+        if self.layout != Layout::Line && !alone {
+            let message =
+                "locks in the layouts of other clients are kept on one server, without waiting for replicas";
+            return Err(Error::new(ErrorKind::Unsupported, "url", message)
+                .hint("name one server, or use Lockline's own layout"));
         }
         if self.replicas == Some(Replicas::Count(0)) {
             return Err(bad("replicas=0 waits for nobody: leave it out"));
@@ -428,6 +457,7 @@ impl fmt::Debug for RedisConfig {
             .field("max_lease", &self.max_lease)
             .field("restart_guard", &self.restart_guard)
             .field("allow_eviction", &self.allow_eviction)
+            .field("layout", &self.layout)
             .finish_non_exhaustive()
     }
 }
@@ -483,6 +513,10 @@ mod tests {
         assert_eq!(needed(Replicas::All), [1, 1, 2, 3, 4]);
         assert_eq!(needed(Replicas::Majority), [1, 1, 1, 2, 2]);
         assert_eq!(needed(Replicas::Count(3)), [3; 5]);
+        let shared = config("redis://h?layout=redisson-fenced").unwrap();
+        assert_eq!((shared.layout, shared.space.as_str()), (Layout::RedissonFenced, ""));
+        assert_eq!(config("redis://h?space=jobs:&layout=plain").unwrap().space, "jobs:");
+        assert!(shared.check().is_ok());
     }
 
     #[test]
@@ -505,7 +539,9 @@ mod tests {
             ("redis-cluster://a/1", ErrorKind::Invalid),
             ("redis://h?replicas=0", ErrorKind::Invalid),
             ("redis://h?replicas=some", ErrorKind::Invalid),
-            ("redis://h?layout=redisson", ErrorKind::Unsupported),
+            ("redis://h?layout=sherlock", ErrorKind::Invalid),
+            ("redis-cluster://a?layout=plain", ErrorKind::Unsupported),
+            ("redis://h?layout=plain&replicas=all", ErrorKind::Unsupported),
         ] {
             assert_eq!(config(text).unwrap_err().kind(), kind, "{text}");
         }

@@ -71,6 +71,21 @@ fn login(login: &Login, database: i64) -> RedisConnectionInfo {
     info
 }
 
+/// What makes connections to a server that keeps locks, for who keeps them itself.
+pub(super) fn caller(config: &RedisConfig, server: &Address, shown: &Arc<str>) -> Result<Client> {
+    client_of(config, server, login(&config.login, config.database), shown)
+}
+
+fn client_of(
+    config: &RedisConfig,
+    server: &Address,
+    login: RedisConnectionInfo,
+    shown: &Arc<str>,
+) -> Result<Client> {
+    let certificates = config.tls.as_ref().map(|tls| tls.read(shown)).transpose()?;
+    client(server, login, certificates).map_err(|e| explain("connect", shown, &e, false))
+}
+
 async fn dial(
     config: &RedisConfig,
     server: &Address,
@@ -78,9 +93,7 @@ async fn dial(
     settings: AsyncConnectionConfig,
     shown: &Arc<str>,
 ) -> Result<MultiplexedConnection> {
-    let certificates = config.tls.as_ref().map(|tls| tls.read(shown)).transpose()?;
-    let client = client(server, login, certificates).map_err(|e| explain("connect", shown, &e, false))?;
-    client
+    client_of(config, server, login, shown)?
         .get_multiplexed_async_connection_with_config(&settings)
         .await
         .map_err(|e| explain("connect", shown, &e, false))

@@ -20,7 +20,7 @@ use crate::driver::Bells;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Pauses between attempts to connect again: from the first to the longest, for as long as it takes.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+pub(super) const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// How long a server that left somebody without an answer has to answer a `PING`.
 const PING_WITHIN: Duration = Duration::from_secs(1);
 /// How long a server that did answer is not doubted again.

@@ -7,6 +7,7 @@ mod connection;
 mod dial;
 mod error;
 mod incarnation;
+mod layouts;
 mod link;
 mod map;
 mod replicas;
@@ -22,6 +23,7 @@ mod tests;
 use std::fmt;
 
 pub use config::{RedisConfig, Replicas, RestartGuard};
+pub use layouts::Layout;
 pub use tls::Tls;
 
 use crate::driver::{Bells, Driver, DriverInfo, Query, Verb};
@@ -29,11 +31,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, LineView, Place, Standing, Ticket};
 use crate::name::Name;
 use connection::Connection;
+use layouts::Foreign;
 
 /// Locks on Redis. See the [module](self).
 pub struct Redis {
     info: DriverInfo,
-    connection: Connection,
+    locks: Locks,
+}
+
+/// How they are stored.
+enum Locks {
+    Line(Connection),
+    Foreign(Foreign),
 }
 
 impl Redis {
@@ -50,13 +59,30 @@ impl Redis {
             Error::new(ErrorKind::Invalid, "connect", "there is no Tokio runtime here")
                 .hint("call it inside a runtime, or use the blocking API")
         })?;
+        if config.layout != Layout::Line {
+            let locks = Foreign::connect(&config, bells).await?;
+            let (address, guarantees) = (locks.address().clone(), locks.guarantees());
+            let info = DriverInfo { driver: "redis", address, guarantees };
+            return Ok(Redis { info, locks: Locks::Foreign(locks) });
+        }
         let connection = Connection::open(config, bells).await?;
         let info = DriverInfo {
             driver: "redis",
             address: connection.address.clone(),
             guarantees: connection.guarantees,
         };
-        Ok(Redis { info, connection })
+        Ok(Redis { info, locks: Locks::Line(connection) })
+    }
+}
+
+#[cfg(test)]
+impl Redis {
+    /// The connection of Lockline's own layout.
+    fn line(&self) -> &Connection {
+        match &self.locks {
+            Locks::Line(line) => line,
+            Locks::Foreign(_) => panic!("these are others' locks"),
+        }
     }
 }
 
@@ -66,23 +92,38 @@ impl Driver for Redis {
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {
-        Box::pin(self.connection.join(claim, wait))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.join(claim, wait)),
+            Locks::Foreign(foreign) => Box::pin(foreign.join(claim, wait)),
+        }
     }
 
     fn renew<'a>(&'a self, places: &'a [Place]) -> Verb<'a, Vec<Standing>> {
-        Box::pin(self.connection.renew(places))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.renew(places)),
+            Locks::Foreign(foreign) => Box::pin(foreign.renew(places)),
+        }
     }
 
     fn leave<'a>(&'a self, place: &'a Place) -> Verb<'a, ()> {
-        Box::pin(self.connection.leave(place))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.leave(place)),
+            Locks::Foreign(foreign) => Box::pin(foreign.leave(place)),
+        }
     }
 
     fn view<'a>(&'a self, query: &'a Query) -> Verb<'a, Vec<LineView>> {
-        Box::pin(self.connection.view(query))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.view(query)),
+            Locks::Foreign(foreign) => Box::pin(foreign.view(query)),
+        }
     }
 
     fn evict<'a>(&'a self, name: &'a Name, ticket: Ticket, at_once: bool) -> Verb<'a, bool> {
-        Box::pin(self.connection.evict(name, ticket, at_once))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.evict(name, ticket, at_once)),
+            Locks::Foreign(foreign) => Box::pin(foreign.evict(name, ticket, at_once)),
+        }
     }
 }
 

@@ -42,7 +42,7 @@ impl Subject for Scripts {
 
     async fn heard(&self, expected: usize) -> Vec<(Name, Bell)> {
         // What was published to us before this is answered came before the answer.
-        self.redis.connection.plain("ping", &redis::cmd("PING")).await.unwrap();
+        self.redis.line().plain("ping", &redis::cmd("PING")).await.unwrap();
         let start = Instant::now();
         while self.heard.count() < expected && start.elapsed() < Duration::from_millis(20) {
             tokio::task::yield_now().await;

@@ -20,7 +20,7 @@ use crate::name::Name;
 pub(super) use server::Server;
 
 /// Whether this run includes Redis. If not, says so.
-fn included() -> bool {
+pub(super) fn included() -> bool {
     let engines = std::env::var("LOCKLINE_TEST_ENGINES").unwrap_or_default();
     let named = engines.split_whitespace().any(|engine| engine.starts_with("redis="));
     if !named {
@@ -32,7 +32,7 @@ fn included() -> bool {
     named
 }
 
-fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
+pub(super) fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
     let who = Who { owner: "te ster".into(), host: "here".into(), pid: std::process::id() };
     Claim {
         name: Name::new(name).unwrap(),
@@ -44,16 +44,16 @@ fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
     }
 }
 
-fn place(claim: &Claim, ticket: Option<Ticket>) -> Place {
+pub(super) fn place(claim: &Claim, ticket: Option<Ticket>) -> Place {
     Place { name: claim.name.clone(), id: claim.id, ticket, lease: claim.lease, last: false }
 }
 
-fn is_in(standing: &Standing) -> bool {
+pub(super) fn is_in(standing: &Standing) -> bool {
     matches!(standing, Standing::In { .. })
 }
 
 /// A server that was just started is guarded by rule; only the tests of the guard wait for it.
-async fn open(config: RedisConfig) -> (Redis, Arc<Heard>) {
+pub(super) async fn open(config: RedisConfig) -> (Redis, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
     let redis = Redis::connect(config.restart_guard(RestartGuard::Off), heard.clone()).await.unwrap();
     (redis, heard)

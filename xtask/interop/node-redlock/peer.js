@@ -1,0 +1,71 @@
+// A process that locks with node redlock on command: one line in, one line out. See xtask/src/interop/peer.rs.
+"use strict";
+
+const fs = require("fs");
+const readline = require("readline");
+const { default: Redlock } = require("redlock");
+const { Redis } = require("ioredis");
+
+const client = new Redis({ host: "127.0.0.1", port: Number(process.argv[2]) });
+// Its own retries are for a fixed number of times; the patience of a command is that number.
+const pause = 50;
+const redlock = new Redlock([client], { retryDelay: pause, retryJitter: 10, retryCount: 0 });
+const held = new Map();
+
+const verbs = {
+  async lock(name, lease, wait) {
+    try {
+      const retryCount = Math.floor(Number(wait) / pause);
+      held.set(name, await redlock.acquire([name], Number(lease), { retryCount }));
+      return "held";
+    } catch (error) {
+      return "busy";
+    }
+  },
+  async unlock(name) {
+    const lock = held.get(name);
+    held.delete(name);
+    try {
+      await lock.release();
+      return "free";
+    } catch (error) {
+      return "lost";
+    }
+  },
+  async extend(name, lease) {
+    try {
+      held.set(name, await held.get(name).extend(Number(lease)));
+      return "held";
+    } catch (error) {
+      return "lost";
+    }
+  },
+  async spin(name, time, witness) {
+    let [turns, violations] = [0, 0];
+    const until = Date.now() + Number(time);
+    while (Date.now() < until) {
+      const lock = await redlock.acquire([name], 30000, { retryCount: -1, retryDelay: 10, retryJitter: 5 });
+      try {
+        fs.closeSync(fs.openSync(witness, "wx"));
+      } catch (error) {
+        violations += 1;
+      }
+      turns += 1;
+      fs.unlinkSync(witness);
+      await lock.release();
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    return `${turns} ${violations}`;
+  },
+};
+
+async function main() {
+  console.log("ready");
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    const [verb, ...words] = line.split(" ");
+    console.log(await verbs[verb](...words));
+  }
+  client.disconnect();
+}
+
+main();
