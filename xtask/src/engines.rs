@@ -5,6 +5,7 @@
 
 mod apt;
 mod redis;
+mod zookeeper;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -56,6 +57,20 @@ pub(crate) const ENGINES: &[Engine] = &[
         tortured: false,
         install: redis::install,
         start: redis::start,
+    },
+    Engine {
+        name: "zookeeper",
+        feature: Some("zookeeper"),
+        tortured: false,
+        install: zookeeper::install,
+        start: zookeeper::start,
+    },
+    Engine {
+        name: "zookeeper-ensemble",
+        feature: Some("zookeeper"),
+        tortured: false,
+        install: zookeeper::install,
+        start: zookeeper::start_three,
     },
 ];
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use lockline::Name;
-use lockline::line::{Claim, ClaimId, Line, Mode, Now, Ticket, Who};
+use lockline::line::{Claim, ClaimId, Line, Mode, Now, Primitive, Ticket, Who};
 use lockline::time::BootClock;
 
 use crate::engine::{Engine, Site};
@@ -154,6 +154,7 @@ pub fn pure_line_ns() -> Result<f64> {
             lease: Duration::from_secs(10),
             who: who.clone(),
             identity: None,
+            primitive: Primitive::Mutex,
         };
         std::hint::black_box(line.join(now(), &claim, true));
         std::hint::black_box(line.leave(now(), claim.id));
