@@ -59,7 +59,7 @@ impl Heard {
         tokio::time::timeout(Duration::from_secs(10), wait).await.expect("no bell rang")
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "zookeeper"))]
     pub(crate) fn count(&self) -> usize {
         self.bells.lock().unwrap().len()
     }

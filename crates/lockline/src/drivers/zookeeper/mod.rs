@@ -27,6 +27,7 @@ use crate::line::{Claim, LineView, Place, Standing, Ticket};
 use crate::name::Name;
 use claims::Inner;
 use session::Sessions;
+pub(crate) use view::znode_of;
 
 /// Locks on a ZooKeeper ensemble. See the [module](self).
 pub struct Zookeeper {

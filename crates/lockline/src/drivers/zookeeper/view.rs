@@ -225,3 +225,32 @@ fn ago(ms: i64) -> Duration {
     let then = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or_default());
     SystemTime::now().duration_since(then).unwrap_or_default()
 }
+
+/// The znode of the place with this ticket, for who wants to write only while it is there.
+pub(crate) async fn znode_of(
+    client: &zookeeper_client::Client,
+    config: &super::ZookeeperConfig,
+    name: &Name,
+    ticket: Ticket,
+) -> std::result::Result<Option<String>, ZkError> {
+    let line = path::of_line(&config.base, name.as_str());
+    client.sync("/").await?;
+    let children = match client.list_children(&line).await {
+        Err(ZkError::NoNode) => return Ok(None),
+        other => other?,
+    };
+    for node in Places::new(children).iter().flat_map(|place| &place.nodes) {
+        let path = format!("{line}/{}", node.name);
+        match client.get_data(&path).await {
+            Ok((bytes, stat)) => {
+                let read = Read { node, path, data: Data::read(&bytes), bytes, stat };
+                if read.ticket() == ticket {
+                    return Ok(Some(read.path));
+                }
+            }
+            Err(ZkError::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
