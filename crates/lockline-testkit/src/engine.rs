@@ -242,7 +242,9 @@ async fn delete_claims(hosts: &str, base: String) -> Result<(), Box<dyn std::err
     while let Some(path) = ahead.pop() {
         match client.check_stat(&path).await? {
             Some(stat) if stat.ephemeral_owner != 0 => drop(client.delete(&path, None).await),
-            Some(_) => ahead.extend(client.list_children(&path).await?.iter().map(|child| format!("{path}/{child}"))),
+            Some(_) => {
+                ahead.extend(client.list_children(&path).await?.iter().map(|child| format!("{path}/{child}")))
+            }
             None => {}
         }
     }

@@ -417,7 +417,8 @@ impl Builder {
     /// Dropping the future leaves nothing behind but a session that ends by itself.
     #[cfg(feature = "zookeeper")]
     pub async fn zookeeper(self, config: ZookeeperConfig) -> Result<Locks> {
-        let open = async move |bells| Ok(Arc::new(Zookeeper::connect(config, bells).await?) as Arc<dyn Driver>);
+        let open =
+            async move |bells| Ok(Arc::new(Zookeeper::connect(config, bells).await?) as Arc<dyn Driver>);
         self.driver(open).await
     }
 

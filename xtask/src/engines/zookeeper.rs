@@ -38,7 +38,8 @@ fn ensemble(home: &Path, count: usize) -> Result<Started> {
     // Held until all are found, so that no port is found twice.
     let free: Vec<TcpListener> =
         (0..count * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<_>>()?;
-    let ports: Vec<u16> = free.iter().map(|port| Ok(port.local_addr()?.port())).collect::<std::io::Result<_>>()?;
+    let ports: Vec<u16> =
+        free.iter().map(|port| Ok(port.local_addr()?.port())).collect::<std::io::Result<_>>()?;
     drop(free);
     let (clients, peers) = ports.split_at(count);
     let members: String = match count {
@@ -58,7 +59,8 @@ fn ensemble(home: &Path, count: usize) -> Result<Started> {
         std::fs::write(folder.join("log4j.properties"), LOG)?;
         started.processes.push(spawn(&folder)?);
     }
-    let addresses: Vec<SocketAddr> = clients.iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port))).collect();
+    let addresses: Vec<SocketAddr> =
+        clients.iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port))).collect();
     if let Err(error) = all_serve(&mut started.processes, &addresses) {
         for server in &mut started.processes {
             let _ = server.kill();

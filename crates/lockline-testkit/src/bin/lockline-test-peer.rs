@@ -73,8 +73,7 @@ impl Peer {
             }
             Command::LockSide { slot, name, wait, write } => {
                 let lock = self.locks.rwlock(name);
-                let got =
-                    if write { lock.try_write_for(wait).await } else { lock.try_read_for(wait).await };
+                let got = if write { lock.try_write_for(wait).await } else { lock.try_read_for(wait).await };
                 self.keep(slot, got)
             }
             Command::Release { slot } => match self.take(&slot).release().await {

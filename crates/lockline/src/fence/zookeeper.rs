@@ -81,7 +81,8 @@ impl Held {
             CheckWriteError::CheckFailed { source: ZkError::NoNode | ZkError::BadVersion } => lost("write"),
             CheckWriteError::CheckFailed { source } => refused(source),
             CheckWriteError::OperationFailed { .. } => {
-                Error::new(ErrorKind::Invalid, "write", "the ensemble refused one of the writes").caused_by(error)
+                Error::new(ErrorKind::Invalid, "write", "the ensemble refused one of the writes")
+                    .caused_by(error)
             }
             CheckWriteError::RequestFailed { source } => {
                 Error::new(ErrorKind::Unknown, "write", "the answer got lost").caused_by(source)

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockline::Name;
-use lockline::line::{Bell, Claim, ClaimId, ClaimView, Line, Mode, News, Now, Place, Primitive, Standing, Ticket, Who};
+use lockline::line::{
+    Bell, Claim, ClaimId, ClaimView, Line, Mode, News, Now, Place, Primitive, Standing, Ticket, Who,
+};
 use lockline::time::Time;
 use proptest::prelude::*;
 

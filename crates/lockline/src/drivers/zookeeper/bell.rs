@@ -64,7 +64,9 @@ impl Claim {
                 return;
             }
             let again = match known.watch(ahead) {
-                Some(Watch::Claim(node)) => self.until_changed(&format!("{}/{}", self.line(), node.name)).await,
+                Some(Watch::Claim(node)) => {
+                    self.until_changed(&format!("{}/{}", self.line(), node.name)).await
+                }
                 Some(Watch::Everybody) => self.until_somebody_moves().await,
                 None => return,
             };
@@ -123,7 +125,9 @@ impl Claim {
         loop {
             match self.client.get_and_watch_data(&self.path).await {
                 Ok((data, _, _)) if is_evicted(&data) => return self.evicted(),
-                Ok((_, _, watcher)) => was_written = watcher.changed().await.event_type == EventType::NodeDataChanged,
+                Ok((_, _, watcher)) => {
+                    was_written = watcher.changed().await.event_type == EventType::NodeDataChanged
+                }
                 // Only who evicts a claim writes to it before it goes.
                 Err(ZkError::NoNode) if was_written => return self.evicted(),
                 Err(error) if is_a_gap(&error) => tokio::time::sleep(GAP).await,

@@ -120,7 +120,11 @@ impl Inner {
     }
 
     /// The session for a lease; a new one is looked after.
-    pub(super) async fn session(self: &Arc<Self>, operation: &'static str, lease: Duration) -> Result<Arc<Session>> {
+    pub(super) async fn session(
+        self: &Arc<Self>,
+        operation: &'static str,
+        lease: Duration,
+    ) -> Result<Arc<Session>> {
         let (session, is_new) = self.sessions.for_lease(operation, lease).await?;
         if is_new {
             let (inner, mut states) = (Arc::downgrade(self), session.client.state_watcher());
@@ -295,8 +299,10 @@ async fn clean_up(inner: Weak<Inner>, janitor: Arc<Janitor>, clock: Clock) {
             let now = inner.now();
             // Whoever comes from now on wakes it, or is seen here.
             janitor.sleeps_until.store(u64::MAX, Ordering::Release);
-            let deadlines =
-                inner.entries().into_iter().filter_map(|entry| entry.with(|spot| Some(spot.as_ref()?.deadline)));
+            let deadlines = inner
+                .entries()
+                .into_iter()
+                .filter_map(|entry| entry.with(|spot| Some(spot.as_ref()?.deadline)));
             let first = deadlines.min().unwrap_or(now + IDLE);
             if first <= now {
                 let lapsing = inner.clone();

@@ -153,7 +153,8 @@ impl ZookeeperConfig {
         let mut file = |option: &'static str| -> Result<Option<String>> {
             let Some(path) = url.take(option) else { return Ok(None) };
             std::fs::read_to_string(&path).map(Some).map_err(|error| {
-                Error::new(ErrorKind::Invalid, "url", format!("the file of {option}= cannot be read")).caused_by(error)
+                Error::new(ErrorKind::Invalid, "url", format!("the file of {option}= cannot be read"))
+                    .caused_by(error)
             })
         };
         let identity = match (file("cert")?, file("key")?) {
@@ -190,7 +191,9 @@ impl ZookeeperConfig {
             return Err(bad("a user's name is not empty and has no colon"));
         }
         let segments = self.base.split('/').skip(1);
-        if segments.clone().any(|segment| matches!(segment, "" | "." | "..")) || self.base.contains(char::is_control) {
+        if segments.clone().any(|segment| matches!(segment, "" | "." | ".."))
+            || self.base.contains(char::is_control)
+        {
             return Err(bad("its path is not one that ZooKeeper takes"));
         }
         Ok(())

@@ -14,17 +14,21 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &ZkErr
             "the ensemble's access list forbids it",
             "log in as the user whose locks these are, or give them acl=open",
         ),
-        ZkError::AuthFailed => {
-            (ErrorKind::Denied, "the ensemble refused the login", "check the user and the password of the address")
-        }
+        ZkError::AuthFailed => (
+            ErrorKind::Denied,
+            "the ensemble refused the login",
+            "check the user and the password of the address",
+        ),
         ZkError::InvalidAcl => (
             ErrorKind::Denied,
             "the ensemble does not know who this client is",
             "give the address a user and a password, or acl=open",
         ),
-        ZkError::QuotaExceeded => {
-            (ErrorKind::Full, "the quota of the locks' znode is used up", "raise it; holders can still renew and release")
-        }
+        ZkError::QuotaExceeded => (
+            ErrorKind::Full,
+            "the quota of the locks' znode is used up",
+            "raise it; holders can still renew and release",
+        ),
         ZkError::NoChildrenForEphemerals => (
             ErrorKind::Unsafe,
             "the lock's znode belongs to something else, and takes no children",
@@ -41,7 +45,9 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &ZkErr
             "no server of the ensemble can be reached, or none has a quorum",
             "check that they run and listen at these addresses",
         ),
-        _ if sent => (ErrorKind::Unknown, "the answer got lost", "ask again; what was done ends with the session"),
+        _ if sent => {
+            (ErrorKind::Unknown, "the answer got lost", "ask again; what was done ends with the session")
+        }
         _ => (ErrorKind::Unavailable, "the ensemble does not answer", "check the addresses and the network"),
     };
     Error::new(kind, operation, message).hint(hint).caused_by(error.clone()).at(address)

@@ -42,7 +42,8 @@ impl Node {
             Some((&name[..at], *mode, number(&name[at + mark.len()..])?))
         })?;
         let mut node = Node { name: name.to_owned(), number, mode: mark, identity: None, id: None };
-        let Some((uuid, mut rest)) = head.strip_prefix("_c_").and_then(|rest| rest.split_at_checked(36)) else {
+        let Some((uuid, mut rest)) = head.strip_prefix("_c_").and_then(|rest| rest.split_at_checked(36))
+        else {
             return Some(node);
         };
         node.id = id_of(uuid);

@@ -30,7 +30,8 @@ pub(super) enum Watch<'a> {
 impl Places {
     /// Sorts the children of a line's znode; those that are no claims are left out.
     pub(super) fn new<S: AsRef<str>>(children: impl IntoIterator<Item = S>) -> Places {
-        let mut nodes: Vec<Node> = children.into_iter().filter_map(|name| Node::parse(name.as_ref())).collect();
+        let mut nodes: Vec<Node> =
+            children.into_iter().filter_map(|name| Node::parse(name.as_ref())).collect();
         // The number wraps around after 2³¹ claims; live ones are never that far apart.
         if let Some(origin) = nodes.first().map(|node| node.number) {
             nodes.sort_by(|a, b| {
@@ -94,7 +95,6 @@ impl Places {
         }
         last.nodes.last().map(Watch::Claim)
     }
-
 }
 
 #[cfg(test)]

@@ -58,15 +58,25 @@ impl Inner {
         }
         let both = places.iter().zip(entries);
         Ok(both
-            .map(|(place, entry)| entry.map_or(Standing::Lapsed, |entry| self.apply(&entry, place, now, &answers)))
+            .map(|(place, entry)| {
+                entry.map_or(Standing::Lapsed, |entry| self.apply(&entry, place, now, &answers))
+            })
             .collect())
     }
 
     /// Notes what must be known about a place.
-    fn ask(&self, entry: &Arc<Entry>, place: &Place, now: Time, trips: &mut HashMap<i64, Trip>) -> Result<()> {
+    fn ask(
+        &self,
+        entry: &Arc<Entry>,
+        place: &Place,
+        now: Time,
+        trips: &mut HashMap<i64, Trip>,
+    ) -> Result<()> {
         let line = self.line(place.name.as_str());
         entry.with(|spot| {
-            let Some(spot) = spot.as_mut().filter(|spot| spot.deadline > now && !spot.evicted) else { return Ok(()) };
+            let Some(spot) = spot.as_mut().filter(|spot| spot.deadline > now && !spot.evicted) else {
+                return Ok(());
+            };
             let trip = trips.entry(spot.session.id).or_insert_with(|| Trip {
                 session: spot.session.clone(),
                 fixed: Vec::new(),
@@ -75,7 +85,9 @@ impl Inner {
             });
             let is_mine = place.ticket.is_none_or(|ticket| ticket == spot.ticket);
             if place.last && spot.is_in && is_mine && !spot.data.fixed {
-                spot.session.check_lease("renew", place.lease).map_err(|error| error.at(&self.sessions.address))?;
+                spot.session
+                    .check_lease("renew", place.lease)
+                    .map_err(|error| error.at(&self.sessions.address))?;
                 // The lease begins now, whatever becomes of the message; copies of this renewal do not move it.
                 spot.data.fixed = true;
                 spot.data.lease = place.lease;
@@ -165,7 +177,9 @@ impl Inner {
 
     fn extend(&self, entry: &Entry, place: &Place, now: Time, ahead: usize) -> Standing {
         let standing = entry.with(|spot| {
-            let Some(spot) = spot.as_mut().filter(|spot| spot.deadline > now) else { return Err(Standing::Lapsed) };
+            let Some(spot) = spot.as_mut().filter(|spot| spot.deadline > now) else {
+                return Err(Standing::Lapsed);
+            };
             if spot.evicted {
                 return Err(Standing::Out);
             }
@@ -174,7 +188,11 @@ impl Inner {
                 spot.data.lease = place.lease;
                 spot.deadline = spot.deadline.max(now + place.lease);
             }
-            if spot.is_in { Err(Standing::In { ticket: spot.ticket }) } else { Ok((spot.number, spot.ticket)) }
+            if spot.is_in {
+                Err(Standing::In { ticket: spot.ticket })
+            } else {
+                Ok((spot.number, spot.ticket))
+            }
         });
         match standing {
             Ok((number, ticket)) => self.waiting(&place.name, number, ticket, place.lease, ahead),

@@ -31,7 +31,12 @@ impl Inner {
         path::of_line(&self.sessions.config.base, name)
     }
 
-    pub(super) async fn join(self: Arc<Self>, entry: Arc<Entry>, claim: Claim, wait: bool) -> Result<Standing> {
+    pub(super) async fn join(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        claim: Claim,
+        wait: bool,
+    ) -> Result<Standing> {
         self.drop_lapsed(Some(&claim.name)).await;
         let place =
             Place { name: claim.name.clone(), id: claim.id, ticket: None, lease: claim.lease, last: false };

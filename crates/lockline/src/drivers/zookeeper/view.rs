@@ -60,7 +60,8 @@ impl Inner {
             }
             Query::Prefix(prefix) => {
                 for (line, places) in self.walk(&session, path::of_prefix(base, prefix)).await? {
-                    let name = line.strip_prefix(base.as_str()).and_then(|below| path::name_of(below.get(1..)?));
+                    let name =
+                        line.strip_prefix(base.as_str()).and_then(|below| path::name_of(below.get(1..)?));
                     let name = name.filter(|name| query.matches(name)).and_then(|name| Name::new(name).ok());
                     if let Some(name) = name {
                         lines.extend(self.line_view(&session, &line, name, &places).await?);

@@ -15,7 +15,9 @@ use crate::driver::{Driver, Query};
 use crate::drivers::against_the_line::Heard;
 use crate::drivers::zookeeper::{Zookeeper, ZookeeperConfig};
 use crate::error::ErrorKind;
-use crate::line::{Claim, ClaimId, Line, LineView, Mode, News, Now, Primitive, Refusal, Standing, Ticket, Who};
+use crate::line::{
+    Claim, ClaimId, Line, LineView, Mode, News, Now, Primitive, Refusal, Standing, Ticket, Who,
+};
 use crate::name::Name;
 use crate::time::Time;
 
@@ -83,7 +85,9 @@ impl Pair {
         let step = self.line.join(now, &claim, wait);
         let answer = self.driver.join(&claim, wait).await;
         match (&step.answer, &answer) {
-            (Err(Refusal::WouldWaitForItself), Err(error)) => prop_assert_eq!(error.kind(), ErrorKind::Deadlock),
+            (Err(Refusal::WouldWaitForItself), Err(error)) => {
+                prop_assert_eq!(error.kind(), ErrorKind::Deadlock)
+            }
             (Ok(Standing::In { ticket: a }), Ok(Standing::In { ticket: b })) => self.same(*a, *b)?,
             (
                 Ok(Standing::Waiting { ticket: a, ahead: before, .. }),
@@ -142,8 +146,12 @@ impl Pair {
         while self.heard.count() < rung.len() && start.elapsed() < Duration::from_secs(5) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let mut heard: Vec<_> =
-            self.heard.take().into_iter().map(|(_, bell)| (bell.id.as_u128(), bell.news == News::In)).collect();
+        let mut heard: Vec<_> = self
+            .heard
+            .take()
+            .into_iter()
+            .map(|(_, bell)| (bell.id.as_u128(), bell.news == News::In))
+            .collect();
         rung.sort_unstable();
         heard.sort_unstable();
         prop_assert_eq!(heard, rung);
@@ -154,14 +162,17 @@ impl Pair {
     async fn close(&mut self, nth: usize) -> Result<Vec<(u128, bool)>, TestCaseError> {
         let now = self.now();
         let view = self.line.view(now.at, &Name::new("m").unwrap());
-        let Some(holder) = view.holders.get(nth).filter(|holder| !holder.evicted) else { return Ok(Vec::new()) };
+        let Some(holder) = view.holders.get(nth).filter(|holder| !holder.evicted) else {
+            return Ok(Vec::new());
+        };
         // Until its own znode is watched.
         tokio::time::sleep(Duration::from_millis(250)).await;
         let step = self.line.evict(now, holder.ticket, false);
         let ticket = self.tickets[&holder.ticket];
         prop_assert_eq!(self.driver.evict(&view.name, ticket, false).await.unwrap(), step.answer);
         // Its clients leave when they are told; only that lets the others in.
-        let mut rung: Vec<_> = step.bells.iter().map(|bell| (bell.id.as_u128(), bell.news == News::In)).collect();
+        let mut rung: Vec<_> =
+            step.bells.iter().map(|bell| (bell.id.as_u128(), bell.news == News::In)).collect();
         let told: Vec<_> = rung.iter().map(|(id, _)| ClaimId::from_u128(*id)).collect();
         for id in told {
             let start = Instant::now();
@@ -204,7 +215,12 @@ fn the_recipe_is_the_line() {
     }
     let ensemble = Ensemble::start(1);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let mut runner = TestRunner::new(Config { cases: 24, max_shrink_iters: 60, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config {
+        cases: 24,
+        max_shrink_iters: 60,
+        failure_persistence: None,
+        ..Config::default()
+    });
     let case = std::cell::Cell::new(0u32);
     let histories = prop::collection::vec(op(), 20..80);
     let result = runner.run(&histories, |ops| {

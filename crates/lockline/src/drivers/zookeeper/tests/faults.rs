@@ -110,7 +110,8 @@ async fn a_quorum_is_lost_for_longer_than_a_lease_and_holders_know_in_time() {
         // It had waited for a whole lease without an answer.
         Err(error) => assert!(error.kind().is_transient(), "{error:?}"),
     }
-    let next = tokio::time::timeout(lease * 5, locks.mutex("n").lock()).await.expect("locks can be had again");
+    let next =
+        tokio::time::timeout(lease * 5, locks.mutex("n").lock()).await.expect("locks can be had again");
     assert!(next.unwrap().is_valid());
 }
 
@@ -164,7 +165,8 @@ async fn a_znode_with_our_id_from_another_session_is_not_ours() {
     let (first, second) = (claim("m", Mode::Exclusive, LEASE), claim("m", Mode::Exclusive, LEASE));
     driver.join(&first, true).await.unwrap();
     let stranger = ensemble.stranger().await;
-    let options = zookeeper_client::CreateMode::EphemeralSequential.with_acls(zookeeper_client::Acls::anyone_all());
+    let options =
+        zookeeper_client::CreateMode::EphemeralSequential.with_acls(zookeeper_client::Acls::anyone_all());
     let path = format!("/lockline/m/{}", Node::prefix(&second));
     let (_, number) = stranger.create(&path, b"", &options).await.unwrap();
     let session = driver.inner.session("test", LEASE).await.unwrap();

@@ -9,6 +9,8 @@ mod faults;
 mod fence;
 mod proxy;
 mod refusals;
+#[cfg(feature = "zookeeper-tls")]
+mod tls;
 mod watches;
 
 use std::io::Write;

@@ -42,7 +42,10 @@ async fn what_a_user_owns_is_closed_to_others() {
         tells_no_secret(&error);
     }
     let (again, _) = open(ensemble.config().login("me", "c4nary")).await;
-    assert!(!is_in(&again.join(&claim("m", Mode::Exclusive, LEASE), true).await.unwrap()), "it stands in the same line");
+    assert!(
+        !is_in(&again.join(&claim("m", Mode::Exclusive, LEASE), true).await.unwrap()),
+        "it stands in the same line"
+    );
     let open_to_all = ensemble.config().base("/open").login("me", "c4nary").access(Access::Open);
     let (ours, _) = open(open_to_all).await;
     assert!(is_in(&ours.join(&first, true).await.unwrap()));

@@ -19,11 +19,16 @@ async fn a_bell_rings_in_the_one_process_whose_claim_got_in() {
     let ((a, heard_a), (b, heard_b)) = (open(ensemble.config()).await, open(ensemble.config()).await);
     let claims = [(); 3].map(|()| claim("ä {b}\n", Mode::Exclusive, LEASE));
     assert!(is_in(&a.join(&claims[0], true).await.unwrap()));
-    let Standing::Waiting { ticket, ahead: 1, .. } = b.join(&claims[1], true).await.unwrap() else { panic!() };
+    let Standing::Waiting { ticket, ahead: 1, .. } = b.join(&claims[1], true).await.unwrap() else {
+        panic!()
+    };
     a.join(&claims[2], true).await.unwrap();
     a.leave(&place(&claims[0], None)).await.unwrap();
     let (name, bell) = heard_b.next().await;
-    assert_eq!((name, bell.id, bell.ticket, bell.news), (claims[1].name.clone(), claims[1].id, ticket, News::In));
+    assert_eq!(
+        (name, bell.id, bell.ticket, bell.news),
+        (claims[1].name.clone(), claims[1].id, ticket, News::In)
+    );
     // Long enough for its own znode to be watched.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(a.evict(&claims[1].name, ticket, false).await.unwrap());
