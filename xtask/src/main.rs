@@ -2,6 +2,7 @@
 
 mod ci;
 mod engines;
+mod interop;
 mod shell;
 mod test;
 mod workspace;
@@ -47,6 +48,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
+    /// Shows that our locks and other clients' are the same locks, with the real clients; installs them.
+    Interop {
+        /// Only these peers.
+        #[arg(value_name = "PEERS")]
+        peers: Vec<String>,
+    },
     /// Everything that must hold before a change is merged.
     Ci {
         /// All but these steps.
@@ -85,6 +92,7 @@ fn run(command: Command) -> Result<()> {
             let torturer = workspace::torturer()?.context("there is no lockline-torture command yet")?;
             shell::run(release(&[torturer], None)?.args(args))
         }
+        Command::Interop { peers } => interop::interop(&peers),
         Command::Ci { except, only } => ci::ci(&except, &only),
     }
 }

@@ -89,6 +89,18 @@ impl Floor {
         Ok(())
     }
 
+    /// One turn on a peer's lock, if one is measured on this engine: what its figures are called.
+    ///
+    /// # Errors
+    /// What the peer fails with.
+    pub async fn peer_once(&mut self) -> Result<Option<&'static str>> {
+        let Floor::RoundTrip(server) = self else { return Ok(None) };
+        if server.peer().is_some() {
+            server.peer_turn("uncontended", Box::pin(std::future::ready(Ok(())))).await?;
+        }
+        Ok(server.peer())
+    }
+
     /// How many commands for locks the engine has counted itself, if it counts.
     ///
     /// # Errors

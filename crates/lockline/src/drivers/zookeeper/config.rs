@@ -38,10 +38,10 @@ pub enum Access {
 
 /// What a TLS connection trusts and shows.
 #[cfg(feature = "zookeeper-tls")]
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Tls {
-    /// Certificates of authorities, in PEM; the ones built in if there is none.
-    pub(super) authorities: Option<String>,
+    /// Certificates of authorities, in PEM.
+    pub(super) authorities: String,
     /// Certificate and key of this client, in PEM.
     pub(super) identity: Option<(String, String)>,
 }
@@ -99,24 +99,18 @@ impl ZookeeperConfig {
         self
     }
 
-    /// Speaks TLS, and trusts servers that one of these authorities vouches for (certificates in PEM); the authorities that
-    /// browsers trust, if there is none.
+    /// Speaks TLS, and trusts servers that one of these authorities vouches for; shows a certificate of its own, if there is
+    /// one (certificate and key). All in PEM.
     ///
     /// Default: no TLS.
     #[cfg(feature = "zookeeper-tls")]
     #[must_use]
-    pub fn tls(mut self, authorities: Option<String>) -> ZookeeperConfig {
-        self.tls.get_or_insert_default().authorities = authorities;
-        self
-    }
-
-    /// Shows a certificate of this client's own; both in PEM.
-    ///
-    /// Default: none.
-    #[cfg(feature = "zookeeper-tls")]
-    #[must_use]
-    pub fn tls_identity(mut self, certificate: String, key: String) -> ZookeeperConfig {
-        self.tls.get_or_insert_default().identity = Some((certificate, key));
+    pub fn tls(
+        mut self,
+        authorities: impl Into<String>,
+        identity: Option<(String, String)>,
+    ) -> ZookeeperConfig {
+        self.tls = Some(Tls { authorities: authorities.into(), identity });
         self
     }
 
@@ -162,7 +156,9 @@ impl ZookeeperConfig {
             (None, None) => None,
             _ => return Err(bad("cert and key come together")),
         };
-        self.tls = Some(Tls { authorities: file("ca")?, identity });
+        let no_authority =
+            || bad("zookeepers: needs ca=, a file with the certificates of the authorities to trust");
+        self.tls = Some(Tls { authorities: file("ca")?.ok_or_else(no_authority)?, identity });
         Ok(())
     }
 
@@ -230,10 +226,7 @@ impl ZookeeperConfig {
     #[cfg(feature = "zookeeper-tls")]
     async fn dial(&self, mut connector: Connector, servers: &str) -> Result<Client, zookeeper_client::Error> {
         let Some(tls) = &self.tls else { return connector.connect(servers).await };
-        let mut options = match &tls.authorities {
-            Some(pem) => zookeeper_client::TlsOptions::new().with_pem_ca(pem)?,
-            None => zookeeper_client::TlsOptions::new(),
-        };
+        let mut options = zookeeper_client::TlsOptions::new().with_pem_ca(&tls.authorities)?;
         if let Some((certificate, key)) = &tls.identity {
             options = options.with_pem_identity(certificate, key)?;
         }

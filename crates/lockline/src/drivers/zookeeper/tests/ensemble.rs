@@ -9,8 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::drivers::zookeeper::ZookeeperConfig;
 
-const JARS: &str =
-    "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-log4j12.jar:/usr/share/java/log4j-1.2.jar:\
+const JARS: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-log4j12.jar:/usr/share/java/log4j-1.2.jar:\
      /usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
      /usr/share/java/netty-transport-native-unix-common.jar";
 

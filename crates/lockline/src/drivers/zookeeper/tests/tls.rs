@@ -81,9 +81,12 @@ async fn locks_over_tls() {
     assert!(locks.mutex("m").try_lock().await.unwrap().is_none());
     guard.release().await.unwrap();
 
-    // Without a certificate of ours, without trust in theirs, and without TLS at all.
+    // Without a certificate of ours, with trust in somebody else, and without TLS at all.
+    let elsewhere = tempfile::tempdir().unwrap();
+    certificates(elsewhere.path(), &[]);
+    let distrusted = format!("ca={}{shown}", elsewhere.path().join("ca.pem").display());
     let plain = format!("zookeeper://127.0.0.1:{port}/locks");
-    for url in [url(&format!("ca={}", at("ca.pem"))), url(shown.trim_start_matches('&')), plain] {
+    for url in [url(&format!("ca={}", at("ca.pem"))), url(&distrusted), plain] {
         let refused = tokio::time::timeout(Duration::from_secs(30), Locks::connect(&url)).await;
         let error = refused.expect("it is refused in time").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
