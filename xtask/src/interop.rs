@@ -14,7 +14,6 @@ use anyhow::{Context, Result, ensure};
 
 use crate::engines::{self, Fleet};
 use crate::{shell, workspace};
-pub(crate) use peer::{Lockline, Peer};
 
 /// Another client that shares our locks.
 struct OtherClient {

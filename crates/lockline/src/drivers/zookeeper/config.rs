@@ -211,8 +211,7 @@ impl ZookeeperConfig {
 
     /// A new session that is to last for `timeout` without a word.
     pub(super) async fn connect(&self, timeout: Duration) -> Result<Client, zookeeper_client::Error> {
-        // A dead connection is noticed long before a long session ends, so that holders can go on with another server.
-        let silence = (timeout * 2 / 5).min(LONGEST_SILENCE);
+        let silence = silence(timeout);
         let mut connector = Client::connector()
             .with_session_timeout(timeout)
             .with_connection_timeout(silence)
@@ -240,7 +239,12 @@ impl ZookeeperConfig {
     }
 }
 
-const LONGEST_SILENCE: Duration = Duration::from_secs(5);
+/// After how long a silent connection is given up for another server. A holder has two thirds of its lease left when a server
+/// stops answering, in the worst case: of these a third goes by until that is noticed, and a third is left to go on elsewhere.
+/// Not less than a busy machine stops a process for.
+fn silence(session: Duration) -> Duration {
+    (session / 5).clamp(Duration::from_millis(300), Duration::from_secs(5)).min(session * 2 / 5)
+}
 
 fn bad(problem: &'static str) -> Error {
     Error::new(ErrorKind::Invalid, "url", problem)

@@ -50,13 +50,14 @@ async fn a_follower_is_stopped_and_its_clients_go_on_elsewhere() {
     let ensemble = Ensemble::start(3);
     let follower = (ensemble.leader() + 1) % 3;
     let mut held = Vec::new();
+    let lease = Duration::from_secs(10);
     // So many that some are connected to it.
     for nth in 0..6 {
-        let locks = locks(&ensemble, LEASE).await;
+        let locks = locks(&ensemble, lease).await;
         held.push((locks.mutex(format!("m/{nth}")).lock().await.unwrap(), locks));
     }
     ensemble.stop(follower);
-    tokio::time::sleep(LEASE + LEASE / 4).await;
+    tokio::time::sleep(lease + lease / 4).await;
     let lost: Vec<_> = held.iter().filter_map(|(guard, _)| guard.loss()).collect();
     ensemble.go_on(follower);
     assert!(lost.is_empty(), "{lost:?}");
@@ -186,7 +187,9 @@ async fn a_restarted_server_knows_everybody() {
     }
     let mut ensemble = Ensemble::start(1);
     let (driver, heard) = open(ensemble.config()).await;
-    let (first, second) = (claim("m", Mode::Exclusive, LEASE), claim("m", Mode::Exclusive, LEASE));
+    // Nobody renews here, and a server takes its time to start.
+    let lease = Duration::from_secs(40);
+    let (first, second) = (claim("m", Mode::Exclusive, lease), claim("m", Mode::Exclusive, lease));
     let Standing::In { ticket } = driver.join(&first, true).await.unwrap() else { panic!() };
     driver.join(&second, true).await.unwrap();
     ensemble.kill(0);
