@@ -1,8 +1,10 @@
 //! Clients that share locks on ZooKeeper: kazoo, and Curator's mutex and read-write lock.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -81,6 +83,26 @@ fn both(show: &Show, start: Start<'_>, length: Duration) -> Result<(Lockline, Pe
     Ok((Lockline::start(&show.lockline, &show.url, length)?, they))
 }
 
+/// Waits until so many claims stand in the line of a lock: on a busy machine a peer takes its time to ask for one.
+fn until_in_line(show: &Show, name: &str, count: usize) -> Result<()> {
+    let server = show.url.strip_prefix("zookeeper://").context("no servers")?;
+    let path = format!("/lockline/{name}/");
+    let start = Instant::now();
+    loop {
+        // One of ZooKeeper's four-letter words: all sessions and their ephemeral znodes.
+        let mut stream = TcpStream::connect(server)?;
+        stream.write_all(b"dump")?;
+        let mut sessions = String::new();
+        stream.read_to_string(&mut sessions)?;
+        let claims = sessions.lines().filter(|line| line.trim_start().starts_with(&path)).count();
+        if claims == count {
+            return Ok(());
+        }
+        ensure!(start.elapsed() < WAIT / 2, "{claims} stand in line, not {count}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn show_all(show: &mut Show, start: Start<'_>) {
     show_exclusion(show, start);
     show_order(show, start);
@@ -127,11 +149,11 @@ fn show_order(show: &mut Show, start: Start<'_>) {
         let name = show.name("order");
         holder.hold(&name)?;
         second.begin(&format!("lock {name} 0 {}", WAIT.as_millis()))?;
-        std::thread::sleep(MOMENT);
+        until_in_line(show, &name, 2)?;
         third.begin(&name, WAIT)?;
-        std::thread::sleep(MOMENT);
+        until_in_line(show, &name, 3)?;
         fourth.begin(&format!("lock {name} 0 {}", WAIT.as_millis()))?;
-        std::thread::sleep(MOMENT);
+        until_in_line(show, &name, 4)?;
         holder.release(&name)?;
         ensure!(second.answer()? == "held", "the second did not get it");
         second.expect(&format!("unlock {name}"), "free")?;
@@ -150,13 +172,13 @@ fn show_handover(show: &mut Show, start: Start<'_>) {
         they.expect(&format!("lock {name} 0 1000"), "held")?;
         for _ in 0..HANDOVERS {
             we.begin(&name, WAIT)?;
-            std::thread::sleep(MOMENT);
+            until_in_line(show, &name, 2)?;
             they.expect(&format!("unlock {name}"), "free")?;
             let (token, took) = timed(|| we.answer())?;
             ensure!(token.is_some(), "we did not get it");
             to_us = to_us.max(took);
             they.begin(&format!("lock {name} 0 {}", WAIT.as_millis()))?;
-            std::thread::sleep(MOMENT);
+            until_in_line(show, &name, 2)?;
             we.release(&name)?;
             let (answer, took) = timed(|| they.answer())?;
             ensure!(answer == "held", "they said {answer:?}");
@@ -176,7 +198,7 @@ fn show_kills(show: &mut Show, start: Start<'_>) {
         let name = show.name("killed");
         they.expect(&format!("lock {name} 0 1000"), "held")?;
         we.begin(&name, WAIT)?;
-        std::thread::sleep(MOMENT);
+        until_in_line(show, &name, 2)?;
         they.kill()?;
         let (token, took) = timed(|| we.answer())?;
         ensure!(token.is_some(), "we did not get it");
@@ -189,7 +211,7 @@ fn show_kills(show: &mut Show, start: Start<'_>) {
         let name = show.name("killed");
         we.hold(&name)?;
         they.begin(&format!("lock {name} 0 {}", WAIT.as_millis()))?;
-        std::thread::sleep(MOMENT);
+        until_in_line(show, &name, 2)?;
         we.kill()?;
         let (answer, took) = timed(|| they.answer())?;
         ensure!(answer == "held", "they said {answer:?}");
@@ -203,11 +225,11 @@ fn show_kills(show: &mut Show, start: Start<'_>) {
         let name = show.name("killed-waiters");
         holder.hold(&name)?;
         they.begin(&format!("lock {name} 0 {}", WAIT.as_millis()))?;
-        std::thread::sleep(MOMENT);
+        until_in_line(show, &name, 2)?;
         we.begin(&name, WAIT)?;
-        std::thread::sleep(MOMENT);
+        until_in_line(show, &name, 3)?;
         last.begin(&format!("lock {name} 0 {}", WAIT.as_millis()))?;
-        std::thread::sleep(MOMENT);
+        until_in_line(show, &name, 4)?;
         they.kill()?;
         we.kill()?;
         holder.release(&name)?;
@@ -245,7 +267,7 @@ fn show_sides(show: &mut Show, start: Start<'_>) {
         let name = show.name("behind");
         ensure!(reader.side(&name, false, WAIT)?.is_some(), "it is free");
         writer.begin(&format!("write {name} {}", WAIT.as_millis()))?;
-        std::thread::sleep(MOMENT);
+        until_in_line(show, &name, 2)?;
         ensure!(late.side(&name, false, MOMENT)?.is_none(), "our reader passed their writer");
         later.expect(&format!("read {name} {}", MOMENT.as_millis()), "busy")?;
         reader.release(&name)?;
