@@ -9,6 +9,7 @@ mod redis;
 #[path = "../../crates/lockline-testkit/src/redis_servers.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod redis_servers;
+mod zookeeper;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -88,6 +89,20 @@ pub(crate) const ENGINES: &[Engine] = &[
         tortured: false,
         install: redis::install,
         start: redis::replicas,
+    },
+    Engine {
+        name: "zookeeper",
+        feature: Some("zookeeper"),
+        tortured: false,
+        install: zookeeper::install,
+        start: zookeeper::start,
+    },
+    Engine {
+        name: "zookeeper-ensemble",
+        feature: Some("zookeeper"),
+        tortured: false,
+        install: zookeeper::install,
+        start: zookeeper::start_three,
     },
 ];
 

@@ -6,6 +6,7 @@
 
 mod peer;
 mod redis;
+mod zookeeper;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -46,6 +47,18 @@ const PEERS: &[OtherClient] = &[
         engine: "redis",
         install: redis::install_redisson,
         show: redis::show_redisson,
+    },
+    OtherClient {
+        name: "kazoo",
+        engine: "zookeeper",
+        install: zookeeper::install_kazoo,
+        show: zookeeper::show_kazoo,
+    },
+    OtherClient {
+        name: "curator",
+        engine: "zookeeper",
+        install: zookeeper::install_curator,
+        show: zookeeper::show_curator,
     },
 ];
 

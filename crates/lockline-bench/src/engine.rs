@@ -23,6 +23,12 @@ pub enum Engine {
     /// One Redis server.
     #[cfg(feature = "redis")]
     Redis,
+    /// One ZooKeeper server.
+    #[cfg(feature = "zookeeper")]
+    Zookeeper,
+    /// Three ZooKeeper servers.
+    #[cfg(feature = "zookeeper")]
+    ZookeeperEnsemble,
 }
 
 impl Engine {
@@ -34,6 +40,10 @@ impl Engine {
             Engine::Sqlite => "sqlite",
             #[cfg(feature = "redis")]
             Engine::Redis => "redis",
+            #[cfg(feature = "zookeeper")]
+            Engine::Zookeeper => "zookeeper",
+            #[cfg(feature = "zookeeper")]
+            Engine::ZookeeperEnsemble => "zookeeper-ensemble",
         }
     }
 

@@ -28,6 +28,10 @@ pub const SERVERS: &[&str] = &[
     "redis-cluster",
     #[cfg(feature = "redis")]
     "redis-replicas",
+    #[cfg(feature = "zookeeper")]
+    "zookeeper",
+    #[cfg(feature = "zookeeper")]
+    "zookeeper-ensemble",
 ];
 
 /// The servers that this run must include, by engine name.
@@ -70,6 +74,9 @@ pub fn summary() -> String {
     }
     if cfg!(not(feature = "redis")) {
         left_out.push("redis");
+    }
+    if cfg!(not(feature = "zookeeper")) {
+        left_out.push("zookeeper");
     }
     let left_out = if left_out.is_empty() { "none".to_owned() } else { left_out.join(", ") };
     format!("engines run: {}; left out: {left_out} (`cargo xtask test` starts the servers)", run.join(", "))

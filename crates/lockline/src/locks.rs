@@ -11,6 +11,8 @@ use crate::drivers::memory::{Memory, MemoryDriver};
 use crate::drivers::redis::{Redis, RedisConfig};
 #[cfg(feature = "sqlite")]
 use crate::drivers::sqlite::{Sqlite, SqliteConfig};
+#[cfg(feature = "zookeeper")]
+use crate::drivers::zookeeper::{Zookeeper, ZookeeperConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::bells::Board;
 use crate::hold::client::{Client, Departures, Settings};
@@ -360,6 +362,8 @@ impl Builder {
             #[cfg(feature = "redis")]
             "redis" | "redis+unix" | "rediss" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
             | "rediss-cluster" => self.redis(RedisConfig::from_url(url)?).await,
+            #[cfg(feature = "zookeeper")]
+            "zookeeper" | "zookeepers" => self.zookeeper(ZookeeperConfig::from_url(url)?).await,
             _ => Err(url.unknown_scheme()),
         }
     }
@@ -401,6 +405,20 @@ impl Builder {
     pub async fn redis(self, config: RedisConfig) -> Result<Locks> {
         self.driver(async move |bells| Ok(Arc::new(Redis::connect(config, bells).await?) as Arc<dyn Driver>))
             .await
+    }
+
+    /// Locks among everything that can reach a ZooKeeper ensemble.
+    ///
+    /// # Errors
+    /// A bad option; an ensemble that cannot be reached, or refuses the login.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind but a session that ends by itself.
+    #[cfg(feature = "zookeeper")]
+    pub async fn zookeeper(self, config: ZookeeperConfig) -> Result<Locks> {
+        let open =
+            async move |bells| Ok(Arc::new(Zookeeper::connect(config, bells).await?) as Arc<dyn Driver>);
+        self.driver(open).await
     }
 
     /// Locks on any driver: `open` is given the board to ring its bells on.

@@ -32,6 +32,7 @@ const SCHEMES: &[&str] = &[
     "mysql",
     "postgres",
     "zookeeper",
+    "zookeepers",
     "etcd",
 ];
 
@@ -147,6 +148,9 @@ fn known_schemes() -> String {
     }
     if cfg!(feature = "redis") {
         built.push("redis://host:6379");
+    }
+    if cfg!(feature = "zookeeper") {
+        built.push("zookeeper://host:2181,host:2181/path");
     }
     format!("this build knows {}", built.join(" and "))
 }

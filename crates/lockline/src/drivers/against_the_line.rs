@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::driver::{BellBoard, Driver, Query};
 use crate::error::ErrorKind;
 use crate::line::{
-    Bell, Claim, ClaimId, Line, LineView, Mode, News, Now, Place, Refusal, Standing, Ticket, Who,
+    Bell, Claim, ClaimId, Line, LineView, Mode, News, Now, Place, Primitive, Refusal, Standing, Ticket, Who,
 };
 use crate::name::Name;
 use crate::time::Time;
@@ -59,7 +59,7 @@ impl Heard {
         tokio::time::timeout(Duration::from_secs(10), wait).await.expect("no bell rang")
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "zookeeper"))]
     pub(crate) fn count(&self) -> usize {
         self.bells.lock().unwrap().len()
     }
@@ -219,6 +219,7 @@ impl<S: Subject> Pair<S> {
                     lease: Duration::from_millis(*lease_ms),
                     who: Arc::new(Who { owner: format!("owner {id}"), host: "h".into(), pid: 7 }),
                     identity: identity.map(|identity| format!("identity {identity}").into()),
+                    primitive: Primitive::Mutex,
                 };
                 let now = self.now();
                 self.tick_others(Some(*name), &mut rung);

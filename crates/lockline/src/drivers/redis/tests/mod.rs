@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::{Redis, RedisConfig, RestartGuard};
 use crate::drivers::against_the_line::Heard;
-use crate::line::{Claim, ClaimId, Mode, Place, Standing, Ticket, Who};
+use crate::line::{Claim, ClaimId, Mode, Place, Primitive, Standing, Ticket, Who};
 use crate::name::Name;
 pub(super) use server::Server;
 
@@ -41,6 +41,7 @@ pub(super) fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
         lease,
         who: Arc::new(who),
         identity: None,
+        primitive: Primitive::Mutex,
     }
 }
 

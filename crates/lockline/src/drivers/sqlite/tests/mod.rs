@@ -8,7 +8,7 @@ mod processes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::line::{Claim, ClaimId, Mode, Place, Standing, Ticket, Who};
+use crate::line::{Claim, ClaimId, Mode, Place, Primitive, Standing, Ticket, Who};
 use crate::name::Name;
 
 pub(super) use crate::drivers::against_the_line::Heard;
@@ -22,6 +22,7 @@ pub(super) fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
         lease,
         who: Arc::new(who),
         identity: None,
+        primitive: Primitive::Mutex,
     }
 }
 
