@@ -1,5 +1,7 @@
 //! Who may lock on Redis: the access lists of the documents are enough, and certificates are looked at. Each test starts
 //! servers of its own, if this run includes that kind of server.
+// A program with a harness of its own is not what clippy takes for a test.
+#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::process::ExitCode;

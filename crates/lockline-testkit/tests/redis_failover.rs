@@ -1,5 +1,7 @@
 //! Redis servers that are killed or stopped while locks are held and waited for, if this run includes Sentinel or Cluster.
 //! Each test starts servers of its own.
+// A program with a harness of its own is not what clippy takes for a test.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::path::Path;
