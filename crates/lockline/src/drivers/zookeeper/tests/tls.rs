@@ -55,6 +55,22 @@ fn certificates(folder: &Path, names: &[&str]) {
     }
 }
 
+/// Waits until the server has shaken a hand: the first time takes a Java machine on a busy one longer than a client waits.
+fn until_it_shakes_hands(port: u16, folder: &Path) {
+    let start = std::time::Instant::now();
+    let shake = || {
+        let address = format!("127.0.0.1:{port}");
+        let mut client = Command::new("openssl");
+        client.args(["s_client", "-connect", &address, "-CAfile", "ca.pem", "-verify_return_error"]);
+        client.args(["-cert", "client.crt", "-key", "client.key"]).current_dir(folder);
+        client.stdin(std::process::Stdio::null()).output().is_ok_and(|said| said.status.success())
+    };
+    while !shake() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the server does not speak TLS");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_over_tls() {
     if !included() {
@@ -73,6 +89,7 @@ async fn locks_over_tls() {
             at("ca.pem")
         ),
     );
+    until_it_shakes_hands(port, folder.path());
     let shown = format!("&cert={}&key={}", at("client.crt"), at("client.key"));
     let url = |options: &str| format!("zookeepers://127.0.0.1:{port}/locks?{options}");
     let trusted = format!("ca={}{shown}", at("ca.pem"));
