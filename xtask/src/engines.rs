@@ -4,6 +4,7 @@
 //! empty folder, on a free port, as processes of its own.
 
 mod apt;
+mod etcd;
 mod redis;
 
 use std::fmt::Write;
@@ -56,6 +57,20 @@ pub(crate) const ENGINES: &[Engine] = &[
         tortured: false,
         install: redis::install,
         start: redis::start,
+    },
+    Engine {
+        name: "etcd",
+        feature: Some("etcd"),
+        tortured: false,
+        install: etcd::install,
+        start: etcd::start,
+    },
+    Engine {
+        name: "etcd-cluster",
+        feature: Some("etcd"),
+        tortured: false,
+        install: etcd::install,
+        start: etcd::start_cluster,
     },
 ];
 

@@ -20,6 +20,10 @@ pub const EMBEDDED: &[&str] = &[
 pub const SERVERS: &[&str] = &[
     #[cfg(feature = "redis")]
     "redis",
+    #[cfg(feature = "etcd")]
+    "etcd",
+    #[cfg(feature = "etcd")]
+    "etcd-cluster",
 ];
 
 /// The servers that this run must include, by engine name.
@@ -62,6 +66,9 @@ pub fn summary() -> String {
     }
     if cfg!(not(feature = "redis")) {
         left_out.push("redis");
+    }
+    if cfg!(not(feature = "etcd")) {
+        left_out.extend(["etcd", "etcd-cluster"]);
     }
     let left_out = if left_out.is_empty() { "none".to_owned() } else { left_out.join(", ") };
     format!("engines run: {}; left out: {left_out} (`cargo xtask test` starts the servers)", run.join(", "))

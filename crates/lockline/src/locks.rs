@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query};
+#[cfg(feature = "etcd")]
+use crate::drivers::etcd::{Etcd, EtcdConfig};
 use crate::drivers::memory::{Memory, MemoryDriver};
 #[cfg(feature = "redis")]
 use crate::drivers::redis::{Redis, RedisConfig};
@@ -361,6 +363,8 @@ impl Builder {
             "redis" | "redis+unix" | "rediss" | "redis-sentinel" | "redis-cluster" => {
                 self.redis(RedisConfig::from_url(url)?).await
             }
+            #[cfg(feature = "etcd")]
+            "etcd" | "etcds" => self.etcd(EtcdConfig::from_url(url)?).await,
             _ => Err(url.unknown_scheme()),
         }
     }
@@ -401,6 +405,19 @@ impl Builder {
     #[cfg(feature = "redis")]
     pub async fn redis(self, config: RedisConfig) -> Result<Locks> {
         self.driver(async move |bells| Ok(Arc::new(Redis::connect(config, bells).await?) as Arc<dyn Driver>))
+            .await
+    }
+
+    /// Locks among everything that can reach an etcd cluster.
+    ///
+    /// # Errors
+    /// A bad option; a cluster that cannot be reached, or refuses the login.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    #[cfg(feature = "etcd")]
+    pub async fn etcd(self, config: EtcdConfig) -> Result<Locks> {
+        self.driver(async move |bells| Ok(Arc::new(Etcd::connect(config, bells).await?) as Arc<dyn Driver>))
             .await
     }
 

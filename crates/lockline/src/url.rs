@@ -33,6 +33,7 @@ const SCHEMES: &[&str] = &[
     "postgres",
     "zookeeper",
     "etcd",
+    "etcds",
 ];
 
 impl EngineUrl {
@@ -147,6 +148,9 @@ fn known_schemes() -> String {
     }
     if cfg!(feature = "redis") {
         built.push("redis://host:6379");
+    }
+    if cfg!(feature = "etcd") {
+        built.push("etcd://host:2379");
     }
     format!("this build knows {}", built.join(" and "))
 }

@@ -3,6 +3,8 @@
 #[cfg(test)]
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) mod against_the_line;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
