@@ -3,7 +3,7 @@
 //! A new engine is a row in [`ENGINES`] and two functions: one that installs what is missing, one that starts it in an
 //! empty folder, on a free port, as processes of its own.
 
-mod apt;
+pub(crate) mod apt;
 mod etcd;
 mod redis;
 

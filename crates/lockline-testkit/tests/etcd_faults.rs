@@ -189,7 +189,7 @@ async fn follower_paused() {
     stays_valid(&held, "another member is asked").await;
     held.release().await.unwrap();
     let next = granted(waiting).await;
-    soon("new locks are granted", ann.mutex("other").lock()).await.unwrap();
+    drop(soon("new locks are granted", ann.mutex("other").lock()).await.unwrap());
     cluster.signal(follower, Signal::CONT);
     next.release().await.unwrap();
 }
@@ -216,12 +216,12 @@ async fn quorum_lost_and_back() {
     let waiting = queue_up(&bob, "m", 1).await;
     let lost_two = [0, 1];
     let began = Instant::now();
-    lost_two.map(|nth| cluster.kill(nth));
+    lost_two.into_iter().for_each(|nth| cluster.kill(nth));
     let lost = soon("the holder is told", held.lost()).await;
     assert_eq!(lost.reason, LossReason::Unreachable);
     assert!(began.elapsed() <= LEASE + Duration::from_millis(500), "{:?}", began.elapsed());
     assert!(!waiting.is_finished(), "nobody gets in without a majority");
-    lost_two.map(|nth| cluster.up(nth));
+    lost_two.into_iter().for_each(|nth| cluster.up(nth));
     cluster.until_led();
     let limit = LEASE * 4;
     let next = tokio::time::timeout(limit, waiting).await.expect("grants resume").unwrap();
@@ -242,9 +242,9 @@ async fn quorum_stopped_for_a_moment() {
     let (ann, bob) = (cluster.client().await, cluster.client().await);
     let held = ann.mutex("m").lock().await.unwrap();
     let waiting = queue_up(&bob, "m", 1).await;
-    [1, 2].map(|nth| cluster.signal(nth, Signal::STOP));
+    [1, 2].into_iter().for_each(|nth| cluster.signal(nth, Signal::STOP));
     tokio::time::sleep(LEASE / 4).await;
-    [1, 2].map(|nth| cluster.signal(nth, Signal::CONT));
+    [1, 2].into_iter().for_each(|nth| cluster.signal(nth, Signal::CONT));
     stays_valid(&held, "it was back in time").await;
     held.release().await.unwrap();
     granted(waiting).await.release().await.unwrap();
@@ -390,7 +390,7 @@ async fn full_server_lets_go() {
     let next = granted(waiting).await;
     assert!(locks.evict("m", Ticket::new(next.fence().token()), true).await.unwrap(), "also then");
     cluster.ctl(&["alarm", "disarm"]);
-    soon("new ones again", locks.mutex("new").lock()).await.unwrap();
+    drop(soon("new ones again", locks.mutex("new").lock()).await.unwrap());
 }
 
 /// A write that carries the check: done while the lock is held, refused afterwards.

@@ -110,7 +110,8 @@ impl Pair {
 
     async fn renew(&mut self, name: usize, id: u128) -> Vec<Bell> {
         let now = self.now();
-        let step = self.lines.get_mut(&name).unwrap().renew(now, &self.place(name, id, None));
+        let place = self.place(name, id, None);
+        let step = self.lines.get_mut(&name).unwrap().renew(now, &place);
         let answer = self.driver.renew(&[self.place(name, id, None)]).await.unwrap()[0];
         assert_eq!(without_ahead(answer), without_ahead(self.translated(name, step.answer)), "renew {name} {id}");
         step.bells

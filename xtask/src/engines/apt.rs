@@ -17,13 +17,13 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 static OURS: AtomicBool = AtomicBool::new(false);
 
 /// Whether a command can be run.
-pub(super) fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// Installs them.
-pub(super) fn install(packages: &[&str]) -> Result<()> {
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let by_hand = || format!("install it yourself: apt-get install {}", packages.join(" "));
     let _policy = Policy::forbid_services().with_context(by_hand)?;
     shell::say(&format!("installing {}", packages.join(", ")));
