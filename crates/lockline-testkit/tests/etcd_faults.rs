@@ -98,13 +98,15 @@ impl Cluster {
         Locks::builder().lease(lease).connect(&self.url()).await.unwrap()
     }
 
-    /// A client that talks to this member first.
-    async fn client_of(&self, nth: usize) -> Locks {
-        // Members are asked in turn, from a random one on: with one name for all of them it is this one.
-        let first = format!("127.0.0.1:{}", self.members[nth].clients);
-        let others: Vec<_> = self.members.iter().map(|member| format!("127.0.0.1:{}", member.clients)).collect();
-        let hosts = [vec![first; 60], others].concat();
-        Locks::builder().lease(LEASE).connect(&format!("etcd://{}", hosts.join(","))).await.unwrap()
+    /// Holders of their own locks, and those who wait behind them: so many that some talk to each member.
+    async fn crowd(&self) -> Vec<(Guard, tokio::task::JoinHandle<lockline::Result<Guard>>)> {
+        let mut crowd = Vec::new();
+        for nth in 0..8 {
+            let (holder, waiter) = (self.client().await, self.client().await);
+            let held = holder.mutex(format!("crowd/{nth}")).lock().await.unwrap();
+            crowd.push((held, queue_up(&waiter, &format!("crowd/{nth}"), 1).await));
+        }
+        crowd
     }
 
     fn until_led(&self) {
@@ -150,13 +152,19 @@ fn status(port: u16) -> Option<serde_json::Value> {
     serde_json::from_str(answer.split("\r\n\r\n").nth(1)?).ok()
 }
 
-/// A guard stays good for longer than its lease.
-async fn stays_valid(guard: &Guard, why: &str) {
+/// Guards stay good for longer than their lease.
+async fn stay_valid(guards: &[&Guard], why: &str) {
     let until = Instant::now() + LEASE * 3 / 2;
     while Instant::now() < until {
-        assert!(guard.is_valid(), "{why}: {:?}", guard.loss());
+        for guard in guards {
+            assert!(guard.is_valid(), "{why}: {:?}", guard.loss());
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+async fn stays_valid(guard: &Guard, why: &str) {
+    stay_valid(&[guard], why).await;
 }
 
 /// Algorithms §3: a failover with the state kept: claims go on, grants resume.
@@ -180,32 +188,27 @@ async fn leader_killed() {
 /// A member that is stopped keeps its connections, and answers nothing: its clients find another one in time.
 async fn follower_paused() {
     let cluster = Cluster::start(3);
-    let leader = cluster.leader().unwrap();
-    let follower = (leader + 1) % 3;
-    let (ann, bob) = (cluster.client_of(follower).await, cluster.client_of(follower).await);
-    let held = ann.mutex("m").lock().await.unwrap();
-    let waiting = queue_up(&bob, "m", 1).await;
-    cluster.signal(follower, Signal::STOP);
-    stays_valid(&held, "another member is asked").await;
-    held.release().await.unwrap();
-    let next = granted(waiting).await;
-    drop(soon("new locks are granted", ann.mutex("other").lock()).await.unwrap());
-    cluster.signal(follower, Signal::CONT);
-    next.release().await.unwrap();
+    let paused = (cluster.leader().unwrap() + 1) % 3;
+    one_paused(&cluster, paused).await;
 }
 
 /// The same for the leader: the others elect another one.
 async fn leader_paused() {
     let cluster = Cluster::start(3);
-    let leader = cluster.leader().unwrap();
-    let (ann, bob) = (cluster.client_of(leader).await, cluster.client().await);
-    let held = ann.mutex("m").lock().await.unwrap();
-    let waiting = queue_up(&bob, "m", 1).await;
-    cluster.signal(leader, Signal::STOP);
-    stays_valid(&held, "another leader is found").await;
-    held.release().await.unwrap();
-    granted(waiting).await.release().await.unwrap();
-    cluster.signal(leader, Signal::CONT);
+    let paused = cluster.leader().unwrap();
+    one_paused(&cluster, paused).await;
+}
+
+async fn one_paused(cluster: &Cluster, paused: usize) {
+    let crowd = cluster.crowd().await;
+    cluster.signal(paused, Signal::STOP);
+    let guards: Vec<_> = crowd.iter().map(|(held, _)| held).collect();
+    stay_valid(&guards, "another member is asked").await;
+    for (held, waiting) in crowd {
+        held.release().await.unwrap();
+        granted(waiting).await.release().await.unwrap();
+    }
+    cluster.signal(paused, Signal::CONT);
 }
 
 /// Unsure means not held: without a majority the holder loses in time and nobody gets in; afterwards everything goes on.

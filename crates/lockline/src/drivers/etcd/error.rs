@@ -24,7 +24,7 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, status: &Stat
             "a role forbids a key that locks need",
             "the role needs readwrite on the prefix of the space, see the guide of the etcd driver",
         )
-    } else if says("database space exceeded") {
+    } else if is_full(status) {
         (
             ErrorKind::Full,
             "the server's database is full",
@@ -85,6 +85,11 @@ pub(super) fn lost_leader(status: &Status) -> bool {
 pub(super) fn old_token(status: &Status) -> bool {
     status.message().contains("invalid auth token")
         || status.message().contains("revision of auth store is old")
+}
+
+/// The server's database is full: it takes nothing new.
+pub(super) fn is_full(status: &Status) -> bool {
+    status.message().contains("database space exceeded")
 }
 
 /// There is no such lease: it ran out, or was revoked.

@@ -56,8 +56,8 @@ impl Inner {
         let Some(turn) = turn else { return Ok(Standing::Lapsed) };
         let work = async move {
             let joined = inner.join_in_turn(&claim, wait).await;
-            if matches!(joined, Ok(Standing::Out)) && !inner.has_place(claim.id) {
-                inner.forget_untouched(claim.id);
+            if matches!(joined, Ok(Standing::Out) | Err(_)) && inner.is_untouched(claim.id) {
+                inner.forget(claim.id);
             }
             joined
         };
@@ -111,6 +111,11 @@ impl Inner {
 
     fn has_place(&self, id: ClaimId) -> bool {
         locked(&self.books).get(id).is_some_and(|record| record.ticket.is_some())
+    }
+
+    /// Nothing of it is in the store, nor on its way there: it was refused, or a try that found the line busy.
+    fn is_untouched(&self, id: ClaimId) -> bool {
+        locked(&self.books).get(id).is_some_and(|record| record.ticket.is_none() && !record.unsure)
     }
 
     pub(super) fn is_unsure(&self, id: ClaimId, unsure: bool) {
@@ -243,7 +248,12 @@ impl Inner {
 
     pub(super) async fn leave(self: &Arc<Self>, place: &Place) -> Result<()> {
         // What this process did not make it cannot have in the store.
-        let Some(turn) = locked(&self.books).turn(place.id) else { return Ok(()) };
+        let turn = {
+            let mut books = locked(&self.books);
+            let known = books.get(place.id).is_some_and(|record| record.claim.name == place.name);
+            known.then(|| books.turn(place.id)).flatten()
+        };
+        let Some(turn) = turn else { return Ok(()) };
         let (inner, id) = (self.clone(), place.id);
         self.in_turn(turn, async move { inner.take_away(id, "leave").await }).await
     }
@@ -278,8 +288,7 @@ impl Inner {
         }
     }
 
-    /// A try that found the line busy: nothing of it is in the store.
-    fn forget_untouched(&self, id: ClaimId) {
+    fn forget(&self, id: ClaimId) {
         let free = locked(&self.books).remove(id);
         self.keep_idle(free, false);
     }

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tonic::Status;
 
 use super::Inner;
+use super::error::is_full;
 use super::place::{Keys, Seen, message, revision};
 use super::proto::{Compare, DeleteRangeRequest, PutRequest, RequestOp};
 use super::verbs::TRIES;
@@ -129,7 +130,11 @@ impl Inner {
                 return Err(self.cannot_close(name));
             }
             let holds = holds.remove(&place.kv.key).unwrap_or_default();
-            let done = self.show_out(name, place, &holds, close).await;
+            let mut done = self.show_out(name, place, &holds, close, true).await;
+            if !close && done.as_ref().is_err_and(is_full) {
+                // A full server takes no messages, but lets go: the holder learns it from its next renewal.
+                done = self.show_out(name, place, &holds, close, false).await;
+            }
             if self.unsure("evict", done)? {
                 self.went(name, &place.kv.key);
                 return Ok(true);
@@ -154,6 +159,7 @@ impl Inner {
         place: &Seen,
         holds: &[Seen],
         close: bool,
+        tell: bool,
     ) -> std::result::Result<bool, Status> {
         let Seen { kv, card } = place;
         let mut ops: Vec<RequestOp> = Vec::new();
@@ -175,7 +181,7 @@ impl Inner {
                 processes.push(&card.process);
             }
         }
-        for process in processes {
+        for process in processes.into_iter().filter(|_| tell) {
             // On a lease of theirs, so that the message goes when they do.
             let put = PutRequest {
                 key: self.layout.mailbox(process),
