@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::engine::{Engine, Site};
 use crate::floors::{Floor, serial_rate, timer_rate};
 use crate::row::Row;
-use crate::servers::{self, Pairs};
+use crate::servers::{self, OwnLocks, Pairs};
 use crate::workers::{Arena, Ours, Tally, TokioMutexes, contest};
 
 /// How many workers, on which names, for how long each.
@@ -64,13 +64,25 @@ pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
     let value = if crowd.one_name { ours.changes_per_s } else { ours.acquisitions_per_s };
     let row = row.against("1/s", value, floor, (before + after) / 2.0);
     let row = row.with("acquisitions_per_s", ours.acquisitions_per_s);
-    if site.engine.is_embedded() || crowd.one_name {
+    if site.engine.is_embedded() {
         return Ok(row);
     }
-    Ok(match servers::connect(site).await?.own_tool().await? {
+    let server = servers::connect(site).await?;
+    if crowd.one_name {
+        return own_lock(server, crowd, window, row).await;
+    }
+    Ok(match server.own_tool().await? {
         Some((tool, rate)) => row.with(tool, rate),
         None => row,
     })
+}
+
+/// What the server's own lock reaches in the same crowd.
+async fn own_lock(server: servers::Shared, crowd: Crowd, window: Duration, row: Row) -> Result<Row> {
+    let Some(name) = server.own_lock_is().filter(|_| crowd.hold.is_zero()) else { return Ok(row) };
+    let arena = crowd.arena();
+    let tally = contest(OwnLocks { server, arena: arena.clone() }, arena, None, window / 2).await?;
+    Ok(row.with(name, tally.changes_per_s))
 }
 
 async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<Tally> {

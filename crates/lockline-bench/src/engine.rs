@@ -23,6 +23,9 @@ pub enum Engine {
     /// One Redis server.
     #[cfg(feature = "redis")]
     Redis,
+    /// One etcd server.
+    #[cfg(feature = "etcd")]
+    Etcd,
 }
 
 impl Engine {
@@ -34,6 +37,8 @@ impl Engine {
             Engine::Sqlite => "sqlite",
             #[cfg(feature = "redis")]
             Engine::Redis => "redis",
+            #[cfg(feature = "etcd")]
+            Engine::Etcd => "etcd",
         }
     }
 

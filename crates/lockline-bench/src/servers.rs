@@ -1,5 +1,7 @@
 //! What servers can do at least: a round trip, and the barest lock that is taken and given back.
 
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "redis")]
 mod redis;
 
@@ -47,6 +49,38 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
     fn own_tool(&self) -> Soon<'_, Option<(&'static str, f64)>> {
         Box::pin(std::future::ready(Ok(None)))
     }
+
+    /// What the lock is called that the server has itself, if it has one.
+    fn own_lock_is(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Takes the server's own lock, on one name for all workers; gives what it is to be given back with.
+    fn own_lock(&self, _worker: usize) -> Soon<'_, Vec<u8>> {
+        Box::pin(async { bail!("the server has no lock of its own") })
+    }
+
+    /// Gives it back.
+    fn own_unlock(&self, _key: Vec<u8>) -> Soon<'_, ()> {
+        Box::pin(async { bail!("the server has no lock of its own") })
+    }
+}
+
+/// Workers that contend for the server's own lock.
+#[derive(Debug)]
+pub struct OwnLocks {
+    /// Where.
+    pub server: Shared,
+    /// Where to go with it.
+    pub arena: Arc<Arena>,
+}
+
+impl Contest for OwnLocks {
+    async fn turn(&self, me: usize) -> Result<()> {
+        let key = self.server.own_lock(me).await?;
+        self.arena.visit(me, None, std::time::Duration::ZERO).await;
+        self.server.own_unlock(key).await
+    }
 }
 
 /// A connection to the server of a site.
@@ -57,6 +91,8 @@ pub async fn connect(site: &Site) -> Result<Shared> {
     match site.engine {
         #[cfg(feature = "redis")]
         Engine::Redis => Ok(Arc::new(redis::Bare::connect(site).await?)),
+        #[cfg(feature = "etcd")]
+        Engine::Etcd => Ok(Arc::new(etcd::Bare::connect(site).await?)),
         Engine::Memory => bail!("the engine is in this process"),
         #[allow(unreachable_patterns)] // Without any server there is nothing left.
         _ => bail!("the engine is a file"),

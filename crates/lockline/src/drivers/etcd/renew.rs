@@ -9,7 +9,7 @@ use super::books::SharedPlace;
 use super::lease::{Asked, Lease, seconds_for};
 use super::place::{Keys, Seen};
 use super::proto::{Compare, PutRequest, RangeResponse, RequestOp};
-use super::standing::{judge, question};
+use super::standing::{cheap_question, judge_cheaply};
 use super::store::MOST_OPERATIONS;
 use crate::error::Result;
 use crate::line::{Claim, Place, Standing};
@@ -24,6 +24,7 @@ struct Asking {
     revision: i64,
     lease: Lease,
     is_in: bool,
+    waits_for: Option<Keys>,
     fixed: bool,
     /// The end of the hold is set, and its key hangs on what it ends with.
     hung: bool,
@@ -47,6 +48,7 @@ impl Inner {
             revision,
             lease: record.fixed.map(|(lease, _)| lease).or(record.lease)?,
             is_in: record.is_in,
+            waits_for: record.waits_for.clone(),
             fixed: record.fixed.is_some(),
             hung: record.hung,
             its_own: place.ticket.is_none_or(|ticket| super::place::revision(ticket) == revision),
@@ -96,17 +98,25 @@ impl Inner {
             let own = asking.shared.as_ref().map_or(&asking.key, |shared| &shared.key);
             reads.push(Keys::one(own.clone()).read().into());
             let line = self.layout.line(&asking.claim.name);
-            let ask = if asking.is_in { Keys::one(own.clone()).read() } else { question(&line, asking.claim.mode, asking.revision) };
-            reads.push(ask.into());
+            if !asking.is_in {
+                let (mode, waits_for) = (asking.claim.mode, asking.waits_for.as_ref());
+                reads.push(cheap_question(&line, mode, asking.revision, waits_for).into());
+            }
         }
         let mut answer = self.txn(Vec::new(), reads, Vec::new()).await?;
-        for (nth, ((at, place, asking), asked)) in some.iter().zip(kept).enumerate() {
+        let mut nth = 0;
+        let mut next = || {
+            nth += 1;
+            answer.range(nth - 1)
+        };
+        for ((at, place, asking), asked) in some.iter().zip(kept) {
             let sent = asked.as_ref().map(|asked| asked.sent);
+            let own = next();
+            let line = if asking.is_in { RangeResponse::default() } else { next() };
             let alive = match asked {
                 Some(asked) => self.kept(asked).await?,
                 None => true,
             };
-            let (own, line) = (answer.range(2 * nth), answer.range(2 * nth + 1));
             standings[*at] = if alive { self.standing(asking, own, line).await? } else { Standing::Lapsed };
             if let (Some(sent), Some(_)) = (sent, standings[*at].ticket()) {
                 self.extended(place.id, sent, place.lease, Some(sent));
@@ -137,7 +147,8 @@ impl Inner {
             return Ok(Standing::In { ticket: super::place::ticket(asking.revision) });
         }
         let keys = self.layout.line(&asking.claim.name);
-        let found = judge(&keys, asking.claim.mode, asking.revision, line, false);
+        let (mode, waits_for) = (asking.claim.mode, asking.waits_for.as_ref());
+        let found = judge_cheaply(&keys, mode, asking.revision, waits_for, line);
         self.settle(&asking.claim, &keys, asking.revision, found).await
     }
 

@@ -206,13 +206,26 @@ impl Inner {
         found: Found,
     ) -> std::result::Result<Standing, Status> {
         let found = match found {
-            Found::Unclear => {
-                let answer = self.range(whole_line(line, revision)).await?;
-                judge(line, claim.mode, revision, answer, true)
-            }
+            Found::Unclear => self.ask_clearly(claim, line, revision).await?,
             clear => clear,
         };
         Ok(self.stands(claim, revision, found))
+    }
+
+    async fn ask_clearly(
+        &self,
+        claim: &Claim,
+        line: &Keys,
+        revision: i64,
+    ) -> std::result::Result<Found, Status> {
+        let answer = self.range(question(line, claim.mode, revision)).await?;
+        match judge(line, claim.mode, revision, answer, false) {
+            Found::Unclear => {
+                let answer = self.range(whole_line(line, revision)).await?;
+                Ok(judge(line, claim.mode, revision, answer, true))
+            }
+            clear => Ok(clear),
+        }
     }
 
     /// Makes a place only if it is in at once. On a free lock that is one step; beside others that it fits with, what was
