@@ -34,7 +34,8 @@ struct Member {
 impl Cluster {
     fn start(count: usize) -> Cluster {
         let listeners: Vec<_> = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+        let ports: Vec<u16> =
+            listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
         drop(listeners);
         let members =
             ports.chunks(2).map(|two| Member { clients: two[0], peers: two[1], child: None }).collect();
@@ -86,7 +87,8 @@ impl Cluster {
     }
 
     fn url(&self) -> String {
-        let hosts: Vec<_> = self.members.iter().map(|member| format!("127.0.0.1:{}", member.clients)).collect();
+        let hosts: Vec<_> =
+            self.members.iter().map(|member| format!("127.0.0.1:{}", member.clients)).collect();
         format!("etcd://{}", hosts.join(","))
     }
 
@@ -128,8 +130,12 @@ impl Cluster {
 
     fn ctl(&self, args: &[&str]) -> String {
         let hosts = self.url().trim_start_matches("etcd://").to_owned();
-        let done =
-            Command::new("etcdctl").env("ETCDCTL_API", "3").args(["--endpoints", &hosts]).args(args).output().unwrap();
+        let done = Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &hosts])
+            .args(args)
+            .output()
+            .unwrap();
         assert!(done.status.success(), "{args:?}: {done:?}");
         String::from_utf8(done.stdout).unwrap()
     }
@@ -146,7 +152,8 @@ impl Drop for Cluster {
 fn status(port: u16) -> Option<serde_json::Value> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
-    write!(stream, "POST /v3/maintenance/status HTTP/1.0\r\nHost: h\r\nContent-Length: 2\r\n\r\n{{}}").ok()?;
+    write!(stream, "POST /v3/maintenance/status HTTP/1.0\r\nHost: h\r\nContent-Length: 2\r\n\r\n{{}}")
+        .ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     serde_json::from_str(answer.split("\r\n\r\n").nth(1)?).ok()
@@ -431,7 +438,63 @@ async fn the_layout_is_that_of_concurrency() {
     assert!(locks.mutex("a").try_lock().await.unwrap().is_none());
     until_waiting(&locks, "a", 0).await;
     drop((held, outer));
-    within(Duration::from_secs(5), "nothing is left", async || cluster.ctl(&["get", "--prefix", "", "--keys-only"]).trim().is_empty()).await;
+    within(Duration::from_secs(5), "nothing is left", async || {
+        cluster.ctl(&["get", "--prefix", "", "--keys-only"]).trim().is_empty()
+    })
+    .await;
+}
+
+/// TLS with a certificate authority of one's own, and a client certificate that the server demands.
+#[cfg(feature = "etcd-tls")]
+async fn tls_and_client_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let openssl = |args: &[&str]| {
+        let done = Command::new("openssl").args(args).current_dir(dir.path()).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {done:?}");
+    };
+    let new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+    let ca = ["req", "-x509", "-days", "2", "-subj", "/CN=test", "-keyout", "ca.key", "-out", "ca.pem"];
+    openssl(&[&ca[..], &new_key].concat());
+    std::fs::write(
+        dir.path().join("leaf.cnf"),
+        "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth,clientAuth\n",
+    )
+    .unwrap();
+    for leaf in ["server", "client"] {
+        let (key, request, certificate) =
+            (format!("{leaf}.key"), format!("{leaf}.csr"), format!("{leaf}.pem"));
+        let subject = format!("/CN={leaf}");
+        openssl(&[&["req", "-subj", &subject, "-keyout", &key, "-out", &request], &new_key[..]].concat());
+        let sign = ["x509", "-req", "-days", "2", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"];
+        openssl(&[&sign[..], &["-extfile", "leaf.cnf", "-in", &request, "-out", &certificate]].concat());
+    }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (clients, peers) = (format!("https://127.0.0.1:{port}"), "http://127.0.0.1:0");
+    let mut server = Command::new("etcd")
+        .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
+        .args(["--listen-peer-urls", peers, "--logger", "zap", "--unsafe-no-fsync"])
+        .args(["--cert-file", &file("server.pem"), "--key-file", &file("server.key")])
+        .args(["--client-cert-auth", "--trusted-ca-file", &file("ca.pem"), "--data-dir", &file("data")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let trusted = format!("etcds://127.0.0.1:{port}?ca={}", file("ca.pem"));
+    let whole = format!("{trusted}&cert={}&key={}", file("client.pem"), file("client.key"));
+    eventually("it answers", async || Locks::connect(&whole).await.is_ok()).await;
+    let (ann, bob) = (Locks::connect(&whole).await.unwrap(), Locks::connect(&whole).await.unwrap());
+    let held = ann.mutex("m").lock().await.unwrap();
+    let waiting = queue_up(&bob, "m", 1).await;
+    held.release().await.unwrap();
+    granted(waiting).await.release().await.unwrap();
+    // No silent downgrade, and no stranger: without a certificate, without trust, without TLS.
+    for url in [trusted, format!("etcds://127.0.0.1:{port}"), format!("etcd://127.0.0.1:{port}")] {
+        let error = Locks::connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{url}: {error}");
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
 }
 
 fn trial<F: Future<Output = ()>>(name: &str, behaviour: fn() -> F) -> Trial
@@ -462,6 +525,8 @@ fn main() -> ExitCode {
         trial("full_server_lets_go", full_server_lets_go),
         trial("fenced_writes", fenced_writes),
         trial("the_layout_is_that_of_concurrency", the_layout_is_that_of_concurrency),
+        #[cfg(feature = "etcd-tls")]
+        trial("tls_and_client_certificates", tls_and_client_certificates),
     ];
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(left_out)).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

@@ -75,7 +75,14 @@ impl Pair {
         }
     }
 
-    async fn join(&mut self, name: usize, id: u128, mode: Mode, identity: Option<u8>, wait: bool) -> Vec<Bell> {
+    async fn join(
+        &mut self,
+        name: usize,
+        id: u128,
+        mode: Mode,
+        identity: Option<u8>,
+        wait: bool,
+    ) -> Vec<Bell> {
         let claim = Claim {
             name: Name::new(NAMES[name]).unwrap(),
             id: ClaimId::from_u128(id),
@@ -90,7 +97,11 @@ impl Pair {
         match (step.answer, answer) {
             (Ok(expected), Ok(answer)) => {
                 self.learn(name, id, expected, answer);
-                assert_eq!(without_ahead(answer), without_ahead(self.translated(name, expected)), "join {claim:?} {wait}");
+                assert_eq!(
+                    without_ahead(answer),
+                    without_ahead(self.translated(name, expected)),
+                    "join {claim:?} {wait}"
+                );
             }
             (Err(_), Err(error)) => assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}"),
             (expected, answer) => panic!("join {claim:?}: {answer:?}, not {expected:?}"),
@@ -113,7 +124,11 @@ impl Pair {
         let place = self.place(name, id, None);
         let step = self.lines.get_mut(&name).unwrap().renew(now, &place);
         let answer = self.driver.renew(&[self.place(name, id, None)]).await.unwrap()[0];
-        assert_eq!(without_ahead(answer), without_ahead(self.translated(name, step.answer)), "renew {name} {id}");
+        assert_eq!(
+            without_ahead(answer),
+            without_ahead(self.translated(name, step.answer)),
+            "renew {name} {id}"
+        );
         step.bells
     }
 
@@ -142,7 +157,14 @@ impl Pair {
             let claims = |claims: &[lockline::line::ClaimView]| {
                 let mut claims: Vec<_> = claims
                     .iter()
-                    .map(|claim| (self.revisions[&(name, claim.ticket.get())], claim.who.owner.clone(), claim.mode, claim.evicted))
+                    .map(|claim| {
+                        (
+                            self.revisions[&(name, claim.ticket.get())],
+                            claim.who.owner.clone(),
+                            claim.mode,
+                            claim.evicted,
+                        )
+                    })
                     .collect();
                 claims.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
                 claims
@@ -193,7 +215,9 @@ impl Pair {
 /// How many stand before a claim is exact when it joins, and a bound afterwards: it is for people.
 fn without_ahead(standing: Standing) -> Standing {
     match standing {
-        Standing::Waiting { ticket, .. } => Standing::Waiting { ticket, ahead: 0, look_again: Duration::ZERO },
+        Standing::Waiting { ticket, .. } => {
+            Standing::Waiting { ticket, ahead: 0, look_again: Duration::ZERO }
+        }
         other => other,
     }
 }
@@ -218,7 +242,11 @@ async fn history(seed: u64) {
                 // An id is one claim: the same one again is a copy of it, in the same mode.
                 let known = pair.tickets.iter().any(|(_, of, _)| *of == id);
                 let wait = random.u8(..5) > 0;
-                if known { (name, pair.renew(name, id).await) } else { (name, pair.join(name, id, mode, identity, wait).await) }
+                if known {
+                    (name, pair.renew(name, id).await)
+                } else {
+                    (name, pair.join(name, id, mode, identity, wait).await)
+                }
             }
             9..12 => (name, pair.renew(name, id).await),
             12..17 => {
@@ -244,7 +272,8 @@ fn main() -> ExitCode {
     let left_out = engines::required_url("etcd").is_none();
     let trials = (0..HISTORIES).map(|seed| {
         Trial::test(format!("history_{seed}"), move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
             runtime.block_on(history(seed));
             Ok(())
         })

@@ -95,7 +95,8 @@ impl Bare {
     async fn put_and_delete(&self, worker: usize) -> Result<()> {
         let key = format!("{}/floor/{worker}", self.space).into_bytes();
         let lease = self.lease(worker).await?;
-        let _: Done = self.call("/etcdserverpb.KV/Put", Put { key: key.clone(), value: Vec::new(), lease }).await?;
+        let _: Done =
+            self.call("/etcdserverpb.KV/Put", Put { key: key.clone(), value: Vec::new(), lease }).await?;
         let _: Done = self.call("/etcdserverpb.KV/DeleteRange", Key { key }).await?;
         Ok(())
     }
@@ -148,7 +149,9 @@ impl Server for Bare {
             let messages = |line: &str| {
                 line.starts_with("grpc_server_msg_received_total")
                     && !line.contains("\"Range\"")
-                    && ["etcdserverpb.KV", "etcdserverpb.Lease", "etcdserverpb.Watch"].iter().any(|of| line.contains(of))
+                    && ["etcdserverpb.KV", "etcdserverpb.Lease", "etcdserverpb.Watch"]
+                        .iter()
+                        .any(|of| line.contains(of))
             };
             Ok(Some(self.counted(messages).await? as u64))
         })

@@ -202,9 +202,11 @@ impl Books {
     /// Claims of a line that have lapsed and are still there.
     pub(super) fn lapsed(&self, name: &Name, now: Time) -> Vec<ClaimId> {
         let line = self.lines.get(name).into_iter().flatten();
-        line.filter(|id| self.records.get(id).is_some_and(|record| record.deadline.is_some_and(|end| end <= now)))
-            .copied()
-            .collect()
+        line.filter(|id| {
+            self.records.get(id).is_some_and(|record| record.deadline.is_some_and(|end| end <= now))
+        })
+        .copied()
+        .collect()
     }
 
     /// When the next claim of a line before this ticket lapses, as far as this process knows.
@@ -214,6 +216,16 @@ impl Books {
             .filter(|record| record.ticket.is_some_and(|other| other < ticket))
             .filter_map(|record| record.deadline)
             .min()
+    }
+
+    /// The key of the last place of this process in a line before a ticket, except that of one claim.
+    pub(super) fn last_before(&self, name: &Name, ticket: i64, except: ClaimId) -> Option<Vec<u8>> {
+        let line = self.lines.get(name).into_iter().flatten().filter(|id| **id != except);
+        line.filter_map(|id| self.records.get(id))
+            .filter(|record| record.shared.is_none() && !record.lapsed)
+            .filter_map(|record| Some((record.ticket.filter(|own| *own < ticket)?, &record.key)))
+            .max()
+            .map(|(_, key)| key.clone())
     }
 
     /// Claims that stand on a place.

@@ -52,11 +52,15 @@ impl Store {
             }
         };
         let request = TxnRequest {
-            compare: proofs.iter().map(|proof| Compare::created_at(&proof.key, proof.create_revision)).collect(),
+            compare: proofs
+                .iter()
+                .map(|proof| Compare::created_at(&proof.key, proof.create_revision))
+                .collect(),
             success: changes.into_iter().map(change).collect(),
             failure: Vec::new(),
         };
-        let answer: std::result::Result<TxnResponse, Status> = self.wire.call("/etcdserverpb.KV/Txn", request).await;
+        let answer: std::result::Result<TxnResponse, Status> =
+            self.wire.call("/etcdserverpb.KV/Txn", request).await;
         let answer = answer.map_err(|status| explain("fence", &self.wire.address, &status, true))?;
         if answer.succeeded {
             return Ok(());

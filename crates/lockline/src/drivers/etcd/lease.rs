@@ -108,7 +108,9 @@ impl KeepAlives {
         let current = self.wire.link();
         let sent = BootClock.now();
         let mut stream = locked(&self.stream);
-        let open = stream.as_ref().is_some_and(|open| Arc::ptr_eq(&open.link, &current) && !open.requests.is_closed());
+        let open = stream
+            .as_ref()
+            .is_some_and(|open| Arc::ptr_eq(&open.link, &current) && !open.requests.is_closed());
         if !open {
             *stream = Some(self.open(current.clone()));
         }
@@ -190,11 +192,16 @@ mod tests {
 
     #[test]
     fn an_idle_lease_is_used_again_while_it_lives() {
-        let lease = |id, at| Lease { id, ttl: Duration::from_secs(8), extended: Time::from_micros(at * 1_000_000) };
+        let lease =
+            |id, at| Lease { id, ttl: Duration::from_secs(8), extended: Time::from_micros(at * 1_000_000) };
         let mut idle = Idle::default();
         assert!(idle.keep(8, lease(2, 102)) && idle.keep(8, lease(1, 101)));
         assert_eq!(idle.take(9, Time::from_micros(102_000_000)), None);
-        assert_eq!(idle.take(8, Time::from_micros(102_500_000)).map(|lease| lease.id), Some(2), "the freshest");
+        assert_eq!(
+            idle.take(8, Time::from_micros(102_500_000)).map(|lease| lease.id),
+            Some(2),
+            "the freshest"
+        );
         assert_eq!(idle.take(8, Time::from_micros(108_000_000)), None, "too old to be relied on");
         for _ in 0..IDLE {
             assert!(idle.keep(8, lease(3, 103)));

@@ -195,7 +195,9 @@ impl Card {
         let at = text.rfind(MARK)?;
         let (owner, rest) = (&text[..at], &text[at + MARK.len()..]);
         let fields: Vec<&str> = rest.split(' ').collect();
-        let [mode, count, limit, flags, lease, joined, pid, process, host] = fields.as_slice() else { return None };
+        let [mode, count, limit, flags, lease, joined, pid, process, host] = fields.as_slice() else {
+            return None;
+        };
         let flags: u8 = flags.parse().ok()?;
         Some(Card {
             mode: match *mode {

@@ -40,6 +40,8 @@ pub(super) struct RangeRequest {
     pub(super) sort_target: i32,
     #[prost(bool, tag = "8")]
     pub(super) keys_only: bool,
+    #[prost(bool, tag = "9")]
+    pub(super) count_only: bool,
     #[prost(int64, tag = "12")]
     pub(super) min_create_revision: i64,
     #[prost(int64, tag = "13")]

@@ -35,7 +35,8 @@ struct Asking {
 impl Inner {
     fn asking(&self, place: &Place) -> Option<Asking> {
         let mut books = locked(&self.books);
-        let record = books.get(place.id).filter(|record| !record.lapsed && record.claim.name == place.name)?;
+        let record =
+            books.get(place.id).filter(|record| !record.lapsed && record.claim.name == place.name)?;
         // A deadline that has passed without the reaper having looked: it has lapsed.
         if record.deadline.is_some_and(|deadline| deadline <= BootClock.now()) {
             return None;
@@ -55,16 +56,25 @@ impl Inner {
         })
     }
 
+    /// To its end, whoever waits for it: what it grants or moves must be known here.
     pub(super) async fn renew(self: &Arc<Self>, places: &[Place]) -> Result<Vec<Standing>> {
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (inner, places) = (self.clone(), places.to_vec());
+        let renewed = self.runtime.spawn(async move { inner.renew_all(&places).await });
+        renewed
+            .await
+            .unwrap_or_else(|_| self.unsure("renew", Err(Status::unavailable("the runtime was shut down"))))
+    }
+
+    async fn renew_all(&self, places: &[Place]) -> Result<Vec<Standing>> {
         let mut standings = vec![Standing::Lapsed; places.len()];
         let mut many = Vec::new();
         for (at, place) in places.iter().enumerate() {
             let Some(asking) = self.asking(place) else { continue };
             if asking.its_own && place.last && asking.is_in && !asking.hung {
-                let (inner, place) = (self.clone(), place.clone());
-                // To its end, whoever waits: the lease that it grants must be known.
-                let fixed = self.runtime.spawn(async move { inner.fix(&asking, &place).await });
-                let fixed = fixed.await.unwrap_or_else(|_| Err(Status::unavailable("the runtime was shut down")));
+                let fixed = self.fix(&asking, place).await;
                 standings[at] = self.unsure("renew", fixed)?;
             } else if let (Some(shared), true) = (&asking.shared, asking.its_own && !asking.fixed) {
                 let renewed =
@@ -94,7 +104,9 @@ impl Inner {
             if asking.its_own && !asking.fixed && longer {
                 self.move_to(asking, self.grant(seconds_for(place.lease)).await?).await?;
             }
-            kept.push((asking.its_own && !asking.fixed).then(|| self.keep_alives.send(self.lease_now(asking))));
+            kept.push(
+                (asking.its_own && !asking.fixed).then(|| self.keep_alives.send(self.lease_now(asking))),
+            );
             let own = asking.shared.as_ref().map_or(&asking.key, |shared| &shared.key);
             reads.push(Keys::one(own.clone()).read().into());
             let line = self.layout.line(&asking.claim.name);
@@ -167,7 +179,12 @@ impl Inner {
     }
 
     async fn hang_on(&self, asking: &Asking, lease: Lease) -> std::result::Result<bool, Status> {
-        let put = PutRequest { key: asking.key.clone(), lease: lease.id, ignore_value: true, ..PutRequest::default() };
+        let put = PutRequest {
+            key: asking.key.clone(),
+            lease: lease.id,
+            ignore_value: true,
+            ..PutRequest::default()
+        };
         let place = asking.shared.as_ref().map_or(&asking.key, |shared| &shared.key);
         let here = vec![Compare::created_at(place, asking.revision)];
         match self.txn(here, vec![put.into()], Vec::new()).await {
@@ -213,6 +230,10 @@ impl Inner {
         if let Some(record) = locked(&self.books).get(place.id) {
             (record.unsure, record.hung) = (false, moved);
         }
-        Ok(if moved { Standing::In { ticket: super::place::ticket(asking.revision) } } else { Standing::Lapsed })
+        Ok(if moved {
+            Standing::In { ticket: super::place::ticket(asking.revision) }
+        } else {
+            Standing::Lapsed
+        })
     }
 }

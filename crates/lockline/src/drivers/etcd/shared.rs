@@ -37,7 +37,8 @@ impl Inner {
             let step = match found {
                 None => self.make_shared(claim, &place, wait).await,
                 Some(seen) if seen.card.as_ref().is_some_and(|card| card.closed) => {
-                    if locked(&self.books).on_place(&claim.name, seen.kv.create_revision).contains(&claim.id) {
+                    if locked(&self.books).on_place(&claim.name, seen.kv.create_revision).contains(&claim.id)
+                    {
                         return Ok(Standing::Out);
                     }
                     after = seen.kv.create_revision;
@@ -82,7 +83,8 @@ impl Inner {
             compare.push(Compare::none_since(&line.key, &line.end, revision));
         }
         let sent = BootClock.now();
-        let (own, common) = (self.grant(seconds_for(claim.lease)).await?, self.grant(seconds_for(claim.lease)).await?);
+        let (own, common) =
+            (self.grant(seconds_for(claim.lease)).await?, self.grant(seconds_for(claim.lease)).await?);
         let hold = self.layout.hold(place, own.id);
         let shared = SharedPlace { key: place.to_vec(), lease: common.id };
         self.stands_on_shared(claim, &hold, own, shared);
@@ -118,7 +120,8 @@ impl Inner {
     ) -> std::result::Result<Option<Standing>, Status> {
         let line = self.layout.line(&claim.name);
         let (place, revision) = (&seen.kv.key, seen.kv.create_revision);
-        let known = locked(&self.books).get(claim.id).and_then(|record| record.lease.zip(record.shared.clone()));
+        let known =
+            locked(&self.books).get(claim.id).and_then(|record| record.lease.zip(record.shared.clone()));
         let known = known.filter(|(_, shared)| shared.key == *place).map(|(own, _)| own);
         let read = self.range(whole_line(&line, revision)).await?;
         let found = judge(&line, claim.mode, revision, read, true);
@@ -189,7 +192,11 @@ impl Inner {
     }
 
     /// Takes a hold away, and the place if it was the last. What is still on its way to the hold finds its lease gone.
-    pub(super) async fn delete_hold(&self, gone: &Gone, shared: &SharedPlace) -> std::result::Result<(), Status> {
+    pub(super) async fn delete_hold(
+        &self,
+        gone: &Gone,
+        shared: &SharedPlace,
+    ) -> std::result::Result<(), Status> {
         for own in [gone.lease, gone.fixed].into_iter().flatten().filter(|_| gone.unsure) {
             self.revoke(own.id).await?;
         }

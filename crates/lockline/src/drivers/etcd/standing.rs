@@ -11,7 +11,10 @@ use crate::time::BootClock;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     In,
-    Waits { ahead: u32, on: Keys },
+    Waits {
+        ahead: u32,
+        on: Keys,
+    },
     /// What was read is not enough.
     Unclear,
 }
@@ -125,7 +128,11 @@ impl Inner {
         if !books.is_ours(&on.key) {
             self.bells.watch(&on);
         }
-        Standing::Waiting { ticket: ticket(revision), ahead, look_again: look_again(claim.lease, next_lapse, None) }
+        Standing::Waiting {
+            ticket: ticket(revision),
+            ahead,
+            look_again: look_again(claim.lease, next_lapse, None),
+        }
     }
 
     fn no_longer_waited_for(&self, keys: Option<Keys>) {

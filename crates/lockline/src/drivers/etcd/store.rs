@@ -63,7 +63,8 @@ impl Inner {
 
     /// Ends a lease, and every key on it. What is still on its way to a key on that lease fails from now on.
     pub(super) async fn revoke(&self, lease: i64) -> std::result::Result<(), Status> {
-        let revoked = self.wire.call("/etcdserverpb.Lease/LeaseRevoke", LeaseRevokeRequest { id: lease }).await;
+        let revoked =
+            self.wire.call("/etcdserverpb.Lease/LeaseRevoke", LeaseRevokeRequest { id: lease }).await;
         match revoked {
             Ok(LeaseRevokeResponse {}) => Ok(()),
             Err(status) if no_such_lease(&status) => Ok(()),
@@ -89,7 +90,11 @@ impl Inner {
         self.kept(self.keep_alives.send(lease)).await
     }
 
-    pub(super) fn unsure<T>(&self, operation: &'static str, result: std::result::Result<T, Status>) -> Result<T> {
+    pub(super) fn unsure<T>(
+        &self,
+        operation: &'static str,
+        result: std::result::Result<T, Status>,
+    ) -> Result<T> {
         result.map_err(|status| self.fail(operation, &status, true))
     }
 }

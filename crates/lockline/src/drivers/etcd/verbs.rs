@@ -11,10 +11,10 @@ use super::books::{Record, Turn};
 use super::error::no_such_lease;
 use super::lease::{Lease, seconds_for};
 use super::place::{Card, Keys, Seen, ticket};
-use super::proto::{Compare, DeleteRangeRequest, PutRequest, RequestOp};
+use super::proto::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp};
 use super::standing::{Found, first_question, judge, question, stands_behind, whole_line};
 use crate::error::{Error, ErrorKind, Result};
-use crate::line::{Bell, Claim, ClaimId, News, Place, Standing};
+use crate::line::{Bell, Claim, ClaimId, Mode, News, Place, Standing};
 use crate::name::Name;
 use crate::sync::locked;
 use crate::time::{BootClock, Time};
@@ -80,7 +80,11 @@ impl Inner {
             let asked = (!enough).then(|| self.keep_alives.send(lease.id));
             let sent = asked.as_ref().map_or(began, |asked| asked.sent);
             self.is_unsure(claim.id, true);
-            let step = if wait { self.stand(claim, &key, lease).await } else { self.squeeze(claim, &key, lease).await };
+            let step = if wait {
+                self.stand(claim, &key, lease).await
+            } else {
+                self.squeeze(claim, &key, lease).await
+            };
             let kept = match asked {
                 Some(asked) => self.kept(asked).await,
                 None => Ok(true),
@@ -154,22 +158,40 @@ impl Inner {
     }
 
     /// Makes a place at the end of the line, or finds it there.
+    ///
+    /// If this process has a place there already, that one is asked for instead of the line: as long as it stands, the new
+    /// one waits, and a server that has to read a whole line for each who joins is slow when a thousand do.
     async fn stand(&self, claim: &Claim, key: &[u8], lease: Lease) -> std::result::Result<Standing, Status> {
         let line = self.layout.line(&claim.name);
-        let put = self.put(claim, key, lease);
-        let mut answer = self
-            .txn(
-                vec![Compare::created_at(key, 0)],
-                vec![put, first_question(&line, claim.mode).into()],
-                vec![Keys::one(key.to_vec()).read().into()],
-            )
-            .await?;
-        if answer.succeeded {
-            let revision = answer.revision();
-            let found = judge(&line, claim.mode, revision, answer.range(1), false);
-            return self.settle(claim, &line, revision, found).await;
+        let witness = match claim.mode {
+            Mode::Exclusive => locked(&self.books).last_before(&claim.name, i64::MAX, claim.id),
+            Mode::Shared | Mode::Permits { .. } => None,
+        };
+        let mut success = vec![self.put(claim, key, lease)];
+        match &witness {
+            Some(witness) => {
+                let one = RangeRequest { keys_only: true, ..Keys::one(witness.clone()).read() };
+                success.extend([one.into(), RangeRequest { count_only: true, ..line.read() }.into()]);
+            }
+            None => success.push(first_question(&line, claim.mode).into()),
         }
-        self.found_again(claim, &line, answer.range(0).kvs.pop().map(Seen::new)).await
+        let failure = vec![Keys::one(key.to_vec()).read().into()];
+        let mut answer = self.txn(vec![Compare::created_at(key, 0)], success, failure).await?;
+        if !answer.succeeded {
+            return self.found_again(claim, &line, answer.range(0).kvs.pop().map(Seen::new)).await;
+        }
+        let revision = answer.revision();
+        let found = match witness {
+            Some(witness) if answer.range(1).kvs.iter().any(|kv| kv.create_revision < revision) => {
+                let ahead = u32::try_from(answer.range(2).count - 1).unwrap_or_default().max(1);
+                // Others of this process may stand between by now: only the one right before it is to wake it.
+                let nearest = locked(&self.books).last_before(&claim.name, revision, claim.id);
+                Found::Waits { ahead, on: Keys::one(nearest.unwrap_or(witness)) }
+            }
+            Some(_) => Found::Unclear,
+            None => judge(&line, claim.mode, revision, answer.range(1), false),
+        };
+        self.settle(claim, &line, revision, found).await
     }
 
     fn put(&self, claim: &Claim, key: &[u8], lease: Lease) -> RequestOp {
@@ -230,17 +252,18 @@ impl Inner {
 
     /// Makes a place only if it is in at once. On a free lock that is one step; beside others that it fits with, what was
     /// read must still be so when it is written.
-    async fn squeeze(&self, claim: &Claim, key: &[u8], lease: Lease) -> std::result::Result<Standing, Status> {
+    async fn squeeze(
+        &self,
+        claim: &Claim,
+        key: &[u8],
+        lease: Lease,
+    ) -> std::result::Result<Standing, Status> {
         let line = self.layout.line(&claim.name);
         let mut unchanged = Compare::empty(&line.key, &line.end);
         for _ in 0..TRIES {
             let put = self.put(claim, key, lease);
             let mut answer = self
-                .txn(
-                    vec![unchanged, Compare::created_at(key, 0)],
-                    vec![put],
-                    vec![line.in_order().into()],
-                )
+                .txn(vec![unchanged, Compare::created_at(key, 0)], vec![put], vec![line.in_order().into()])
                 .await?;
             let revision = answer.revision();
             if answer.succeeded {
@@ -308,7 +331,9 @@ impl Inner {
 
     /// The lease of a claim that is gone waits for the next one.
     fn keep_idle(&self, record: Option<Record>, revoked: bool) {
-        let Some(record) = record.filter(|record| !revoked && !record.lapsed && !record.unsure) else { return };
+        let Some(record) = record.filter(|record| !revoked && !record.lapsed && !record.unsure) else {
+            return;
+        };
         if let Some(lease) = record.lease {
             // One that is not kept ends by itself.
             locked(&self.books).idle.keep(seconds_for(record.claim.lease), lease);

@@ -91,7 +91,11 @@ impl Inner {
             for place in places {
                 match books.deadline_of(&place.kv.key) {
                     Some(deadline) => drop(remaining.insert(place.kv.key.clone(), deadline.since(now))),
-                    None => unknown.push((place.kv.key.clone(), place.kv.lease, place.card.as_ref().map(|card| card.lease))),
+                    None => unknown.push((
+                        place.kv.key.clone(),
+                        place.kv.lease,
+                        place.card.as_ref().map(|card| card.lease),
+                    )),
                 }
             }
         }
@@ -119,7 +123,8 @@ impl Inner {
         for _ in 0..TRIES {
             let (kvs, mut holds) = self.read(&line, "evict").await?;
             let places = Seen::all(&line, kvs);
-            let Some(at) = places.iter().position(|place| place.kv.create_revision == revision(ticket)) else {
+            let Some(at) = places.iter().position(|place| place.kv.create_revision == revision(ticket))
+            else {
                 return Ok(false);
             };
             let mut front = Front::default();
@@ -166,7 +171,8 @@ impl Inner {
         match card.clone().filter(|_| close) {
             Some(card) => {
                 let value = super::place::Card { closed: true, ..card }.encode();
-                let put = PutRequest { key: kv.key.clone(), value, ignore_lease: true, ..PutRequest::default() };
+                let put =
+                    PutRequest { key: kv.key.clone(), value, ignore_lease: true, ..PutRequest::default() };
                 ops.push(put.into());
             }
             None => {
@@ -195,12 +201,7 @@ impl Inner {
     }
 }
 
-fn view_of(
-    name: Name,
-    places: &[Seen],
-    holds: &Holds,
-    remaining: &HashMap<Vec<u8>, Duration>,
-) -> LineView {
+fn view_of(name: Name, places: &[Seen], holds: &Holds, remaining: &HashMap<Vec<u8>, Duration>) -> LineView {
     let mut line = LineView::free(name);
     let mut front = Front::default();
     for place in places {

@@ -94,7 +94,8 @@ impl Wire {
         // Not all clients on the same member.
         let first = usize::from(crate::line::ClaimId::random().as_u128() as u8) % endpoints.len();
         let link = Mutex::new(Link::new(first, &endpoints[first]));
-        let wire = Wire { address, config, endpoints, link, token: Mutex::default(), login: Default::default() };
+        let wire =
+            Wire { address, config, endpoints, link, token: Mutex::default(), login: Default::default() };
         wire.greet().await.map_err(|status| explain("connect", &wire.address, &status, false))?;
         Ok(wire)
     }
@@ -265,7 +266,10 @@ impl Wire {
         };
         for _ in 0..=self.endpoints.len() {
             let link = self.link();
-            match self.call_on::<_, proto::AuthenticateResponse>(&link, AUTHENTICATE, request.clone(), None).await {
+            match self
+                .call_on::<_, proto::AuthenticateResponse>(&link, AUTHENTICATE, request.clone(), None)
+                .await
+            {
                 Ok(answer) => {
                     let token = answer.token.parse().map_err(|_| Status::internal("the token is no text"))?;
                     *locked(&self.token) = Some(token);
