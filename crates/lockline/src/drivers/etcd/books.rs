@@ -1,6 +1,6 @@
 //! What this process knows of its own claims: on which lease each stands, what it waits for, and when it lapses.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -72,6 +72,8 @@ pub(super) struct Books {
     records: HashMap<ClaimId, Record>,
     lines: HashMap<Name, HashSet<ClaimId>>,
     keys: HashMap<Vec<u8>, ClaimId>,
+    /// The places of this process in each line, in line order; without those that several processes share.
+    places: HashMap<Name, BTreeMap<i64, ClaimId>>,
     waiting: HashMap<Keys, HashSet<ClaimId>>,
     deadlines: BTreeSet<(Time, ClaimId)>,
     pub(super) idle: Idle,
@@ -114,6 +116,29 @@ impl Books {
         self.keys.insert(key, id);
     }
 
+    /// A claim has a place with this ticket, or none any more.
+    pub(super) fn has_ticket(&mut self, id: ClaimId, ticket: Option<i64>) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut record.ticket, ticket);
+        let (name, shared) = (record.claim.name.clone(), record.shared.is_some());
+        if before != ticket {
+            self.forget_ticket(&name, before, id);
+            if let Some(ticket) = ticket.filter(|_| !shared) {
+                self.places.entry(name).or_default().insert(ticket, id);
+            }
+        }
+    }
+
+    fn forget_ticket(&mut self, name: &Name, ticket: Option<i64>, id: ClaimId) {
+        let Some((ticket, line)) = ticket.zip(self.places.get_mut(name)) else { return };
+        if line.get(&ticket) == Some(&id) {
+            line.remove(&ticket);
+        }
+        if line.is_empty() {
+            self.places.remove(name);
+        }
+    }
+
     /// The next turn at a claim.
     pub(super) fn turn(&mut self, id: ClaimId) -> Option<Turn> {
         let (after, ended) = oneshot::channel();
@@ -131,6 +156,7 @@ impl Books {
         if let Some(deadline) = record.deadline {
             self.deadlines.remove(&(deadline, id));
         }
+        self.forget_ticket(&record.claim.name, record.ticket, id);
         if let Some(line) = self.lines.get_mut(&record.claim.name) {
             line.remove(&id);
             if line.is_empty() {
@@ -201,31 +227,28 @@ impl Books {
 
     /// Claims of a line that have lapsed and are still there.
     pub(super) fn lapsed(&self, name: &Name, now: Time) -> Vec<ClaimId> {
-        let line = self.lines.get(name).into_iter().flatten();
-        line.filter(|id| {
-            self.records.get(id).is_some_and(|record| record.deadline.is_some_and(|end| end <= now))
-        })
-        .copied()
-        .collect()
+        let due = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, id)| *id);
+        due.filter(|id| self.records.get(id).is_some_and(|record| record.claim.name == *name)).collect()
     }
 
-    /// When the next claim of a line before this ticket lapses, as far as this process knows.
-    pub(super) fn next_lapse(&self, name: &Name, ticket: i64) -> Option<Time> {
-        let line = self.lines.get(name).into_iter().flatten();
-        line.filter_map(|id| self.records.get(id))
-            .filter(|record| record.ticket.is_some_and(|other| other < ticket))
-            .filter_map(|record| record.deadline)
-            .min()
+    /// When the next claim of a line before this ticket lapses, if this process knows of one that does so by `until`.
+    pub(super) fn next_lapse(&self, name: &Name, ticket: i64, until: Time) -> Option<Time> {
+        let soon = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= until);
+        let before = |id: &ClaimId| {
+            self.records.get(id).is_some_and(|record| {
+                record.claim.name == *name && record.ticket.is_some_and(|other| other < ticket)
+            })
+        };
+        soon.filter(|(_, id)| before(id)).map(|(deadline, _)| *deadline).next()
     }
 
     /// The key of the last place of this process in a line before a ticket, except that of one claim.
     pub(super) fn last_before(&self, name: &Name, ticket: i64, except: ClaimId) -> Option<Vec<u8>> {
-        let line = self.lines.get(name).into_iter().flatten().filter(|id| **id != except);
-        line.filter_map(|id| self.records.get(id))
-            .filter(|record| record.shared.is_none() && !record.lapsed)
-            .filter_map(|record| Some((record.ticket.filter(|own| *own < ticket)?, &record.key)))
-            .max()
-            .map(|(_, key)| key.clone())
+        let before = self.places.get(name)?.range(..ticket).rev().map(|(_, id)| id);
+        let record = before
+            .filter(|id| **id != except)
+            .find_map(|id| self.records.get(id).filter(|record| !record.lapsed));
+        record.map(|record| record.key.clone())
     }
 
     /// Claims that stand on a place.
@@ -236,9 +259,10 @@ impl Books {
             .collect()
     }
 
-    /// The deadline of the claim whose own key this is.
-    pub(super) fn deadline_of(&self, key: &[u8]) -> Option<Time> {
-        self.records.get(self.keys.get(key)?)?.deadline
+    /// When the claim lapses whose own key this is; one whose join is being answered has all of its lease.
+    pub(super) fn deadline_of(&self, key: &[u8], now: Time) -> Option<Time> {
+        let record = self.records.get(self.keys.get(key)?)?;
+        Some(record.deadline.unwrap_or(now + record.claim.lease))
     }
 
     /// What has lapsed by now, and when to look again.

@@ -1,11 +1,16 @@
 //! Who is in: the rule of a line, on what the store says.
 
+use std::time::Duration;
+
 use super::Inner;
 use super::place::{Keys, Seen, is_place, ticket};
 use super::proto::{KeyValue, RangeRequest, RangeResponse};
 use crate::line::{Claim, Front, Mode, Standing, look_again};
 use crate::sync::locked;
 use crate::time::BootClock;
+
+/// A waiter looks again after this at the latest, whoever lapses.
+const LOOKS_ANYWAY: Duration = Duration::from_secs(1);
 
 /// Where a place stands, and whose going would change that.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,8 +112,8 @@ impl Inner {
     /// Notes where a claim stands, and says so. Once in, in until gone.
     pub(super) fn stands(&self, claim: &Claim, revision: i64, found: Found) -> Standing {
         let mut books = locked(&self.books);
+        books.has_ticket(claim.id, Some(revision));
         let Some(record) = books.get(claim.id) else { return Standing::Lapsed };
-        record.ticket = Some(revision);
         let (ahead, on) = match found {
             Found::Waits { ahead, on } if !record.is_in => (ahead, on),
             _ => {
@@ -121,7 +126,9 @@ impl Inner {
         // The cheap question does not tell; it only shrinks.
         record.ahead = if record.ahead == 0 { ahead } else { ahead.min(record.ahead) };
         let ahead = record.ahead;
-        let next_lapse = books.next_lapse(&claim.name, revision).map(|lapse| lapse.since(BootClock.now()));
+        let now = BootClock.now();
+        let next_lapse = books.next_lapse(&claim.name, revision, now + LOOKS_ANYWAY);
+        let next_lapse = next_lapse.map(|lapse| lapse.since(now));
         let free = books.wait_for(claim.id, Some(on.clone()));
         self.no_longer_waited_for(free);
         // The end of what this process made itself it notices by itself, without a word from the server.
@@ -149,7 +156,6 @@ mod tests {
     use crate::line::{ClaimId, Who};
     use crate::name::Name;
     use std::sync::Arc;
-    use std::time::Duration;
 
     fn place(line: &Keys, nth: u8, mode: Mode) -> Seen {
         let claim = Claim {

@@ -130,8 +130,10 @@ impl Inner {
 
     /// The lease is gone, and nothing that is still on its way can make a key on it.
     fn drop_lease(&self, id: ClaimId) {
-        if let Some(record) = locked(&self.books).get(id) {
-            (record.lease, record.unsure, record.ticket, record.is_in) = (None, false, None, false);
+        let mut books = locked(&self.books);
+        books.has_ticket(id, None);
+        if let Some(record) = books.get(id) {
+            (record.lease, record.unsure, record.is_in) = (None, false, false);
         }
     }
 
@@ -209,9 +211,7 @@ impl Inner {
         let Some(place) = place else { return Err(Status::aborted("the place went while it was looked at")) };
         let revision = place.kv.create_revision;
         if place.card.is_some_and(|card| card.closed) {
-            if let Some(record) = locked(&self.books).get(claim.id) {
-                record.ticket = Some(revision);
-            }
+            locked(&self.books).has_ticket(claim.id, Some(revision));
             return Ok(Standing::Out);
         }
         let answer = self.range(question(line, claim.mode, revision)).await?;

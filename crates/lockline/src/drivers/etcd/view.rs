@@ -89,7 +89,7 @@ impl Inner {
         {
             let books = locked(&self.books);
             for place in places {
-                match books.deadline_of(&place.kv.key) {
+                match books.deadline_of(&place.kv.key, now) {
                     Some(deadline) => drop(remaining.insert(place.kv.key.clone(), deadline.since(now))),
                     None => unknown.push((
                         place.kv.key.clone(),
