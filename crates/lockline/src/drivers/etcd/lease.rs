@@ -192,8 +192,11 @@ mod tests {
 
     #[test]
     fn an_idle_lease_is_used_again_while_it_lives() {
-        let lease =
-            |id, at| Lease { id, ttl: Duration::from_secs(8), extended: Time::from_micros(at * 1_000_000) };
+        let lease = |id, at: u64| Lease {
+            id,
+            ttl: Duration::from_secs(8),
+            extended: Time::from_micros(at * 1_000_000),
+        };
         let mut idle = Idle::default();
         assert!(idle.keep(8, lease(2, 102)) && idle.keep(8, lease(1, 101)));
         assert_eq!(idle.take(9, Time::from_micros(102_000_000)), None);
