@@ -8,6 +8,7 @@ pub(crate) mod fenced;
 mod lease;
 mod place;
 mod proto;
+mod reap;
 mod renew;
 mod shared;
 mod standing;
@@ -88,7 +89,7 @@ impl Etcd {
             runtime,
         });
         inner.runtime.spawn(bell::listen(Arc::downgrade(&inner)));
-        inner.runtime.spawn(verbs::reap_for_ever(Arc::downgrade(&inner)));
+        inner.runtime.spawn(reap::reap_for_ever(Arc::downgrade(&inner)));
         Ok(Etcd { info, inner })
     }
 }
