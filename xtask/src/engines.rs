@@ -4,6 +4,7 @@
 //! empty folder, on a free port, as processes of its own.
 
 pub(crate) mod apt;
+mod etcd;
 mod redis;
 /// Shared with the tests that kill servers.
 #[path = "../../crates/lockline-testkit/src/redis_servers.rs"]
@@ -103,6 +104,20 @@ pub(crate) const ENGINES: &[Engine] = &[
         tortured: false,
         install: zookeeper::install,
         start: zookeeper::start_three,
+    },
+    Engine {
+        name: "etcd",
+        feature: Some("etcd"),
+        tortured: false,
+        install: etcd::install,
+        start: etcd::start,
+    },
+    Engine {
+        name: "etcd-cluster",
+        feature: Some("etcd"),
+        tortured: false,
+        install: etcd::install,
+        start: etcd::start_cluster,
     },
 ];
 

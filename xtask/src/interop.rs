@@ -4,6 +4,7 @@
 //! to install it, and a function that shows what there is to show. The peers' own programs are in `xtask/interop/NAME`,
 //! and all speak the words of [`peer`].
 
+mod etcd;
 mod peer;
 mod redis;
 mod zookeeper;
@@ -60,6 +61,8 @@ const PEERS: &[OtherClient] = &[
         install: zookeeper::install_curator,
         show: zookeeper::show_curator,
     },
+    OtherClient { name: "etcdctl", engine: "etcd", install: etcd::install_etcdctl, show: etcd::show_etcdctl },
+    OtherClient { name: "etcd-go", engine: "etcd", install: etcd::install_go, show: etcd::show_go },
 ];
 
 /// What one peer is shown with: the engine, its programs, and the table.

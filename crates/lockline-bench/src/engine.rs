@@ -29,6 +29,9 @@ pub enum Engine {
     /// Three ZooKeeper servers.
     #[cfg(feature = "zookeeper")]
     ZookeeperEnsemble,
+    /// One etcd server.
+    #[cfg(feature = "etcd")]
+    Etcd,
 }
 
 impl Engine {
@@ -44,6 +47,8 @@ impl Engine {
             Engine::Zookeeper => "zookeeper",
             #[cfg(feature = "zookeeper")]
             Engine::ZookeeperEnsemble => "zookeeper-ensemble",
+            #[cfg(feature = "etcd")]
+            Engine::Etcd => "etcd",
         }
     }
 

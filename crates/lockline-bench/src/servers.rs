@@ -1,5 +1,7 @@
 //! What servers can do at least: a round trip, and the barest lock that is taken and given back.
 
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "zookeeper")]
@@ -35,13 +37,13 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
     /// Takes the barest lock that people make on this engine, on the worker's own name, and gives it back.
     fn pair(&self, worker: usize) -> Soon<'_, ()>;
 
-    /// The lock of a library that people would use otherwise, if one is measured: what its figures are called.
+    /// The lock that people would use otherwise, a library's or the server's own, if one is measured: what it is called.
     fn peer(&self) -> Option<&'static str> {
         None
     }
 
     /// Takes the peer's lock of this name, does what is to be done inside, and gives it back.
-    fn peer_turn<'a>(&'a self, _name: &'a str, inside: Soon<'a, ()>) -> Soon<'a, ()> {
+    fn peer_turn<'a>(&'a self, _worker: usize, _name: &'a str, inside: Soon<'a, ()>) -> Soon<'a, ()> {
         inside
     }
 
@@ -71,6 +73,8 @@ pub async fn connect(site: &Site) -> Result<Shared> {
         Engine::Redis => Ok(Arc::new(redis::Bare::connect(site).await?)),
         #[cfg(feature = "zookeeper")]
         Engine::Zookeeper | Engine::ZookeeperEnsemble => Ok(Arc::new(zookeeper::Bare::connect(site).await?)),
+        #[cfg(feature = "etcd")]
+        Engine::Etcd => Ok(Arc::new(etcd::Bare::connect(site).await?)),
         Engine::Memory => bail!("the engine is in this process"),
         #[allow(unreachable_patterns)] // Without any server there is nothing left.
         _ => bail!("the engine is a file"),
@@ -106,7 +110,7 @@ impl Contest for Peers {
             self.arena.visit(me, None, self.hold).await;
             Ok(())
         });
-        self.server.peer_turn(&name, inside).await
+        self.server.peer_turn(me, &name, inside).await
     }
 }
 

@@ -277,3 +277,58 @@ async fn delete_claims(hosts: &str, base: String) -> Result<(), Box<dyn std::err
     }
     Ok(())
 }
+
+/// A name space of its own on the etcd server, or the three of them, of this run.
+///
+/// # Panics
+/// If this run does not include it, or its address makes no sense.
+#[cfg(feature = "etcd")]
+pub fn etcd(which: &'static str) -> Engine {
+    use lockline::EngineUrl;
+    use lockline::drivers::etcd::{Etcd, EtcdConfig};
+    let server = crate::engines::required_url(which)
+        .unwrap_or_else(|| panic!("{} names no {which}", crate::engines::VARIABLE));
+    let space = format!("test-{:016x}/", fastrand::u64(..));
+    let url = format!("{server}{}space={space}", if server.contains('?') { '&' } else { '?' });
+    let config = EngineUrl::parse(&url).and_then(EtcdConfig::from_url).expect("the address makes sense");
+    let open = move |bells| {
+        let config = config.clone();
+        async move { Ok(Arc::new(Etcd::connect(config, bells).await?) as Arc<dyn Driver>) }
+    };
+    let keys = Arc::new(EtcdKeys { server, space });
+    let to_forget = keys.clone();
+    Engine::new(which, url, open)
+        .forgets(move || to_forget.delete().expect("the keys are deleted"))
+        .keeps(CleanedEtcd(keys))
+}
+
+/// All keys of one name space.
+#[cfg(feature = "etcd")]
+struct EtcdKeys {
+    server: String,
+    space: String,
+}
+
+#[cfg(feature = "etcd")]
+impl EtcdKeys {
+    /// Deletes them, all at once, as an operator would.
+    fn delete(&self) -> std::io::Result<()> {
+        let hosts = self.server.trim_start_matches("etcd://").split('?').next().unwrap_or_default();
+        let done = std::process::Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", hosts, "del", "--prefix", &self.space])
+            .output()?;
+        if done.status.success() { Ok(()) } else { Err(std::io::Error::other(format!("{done:?}"))) }
+    }
+}
+
+/// Leaves the server as it was found; one that is gone needs no cleaning.
+#[cfg(feature = "etcd")]
+struct CleanedEtcd(Arc<EtcdKeys>);
+
+#[cfg(feature = "etcd")]
+impl Drop for CleanedEtcd {
+    fn drop(&mut self) {
+        let _ = self.0.delete();
+    }
+}

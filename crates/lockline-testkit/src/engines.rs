@@ -32,6 +32,10 @@ pub const SERVERS: &[&str] = &[
     "zookeeper",
     #[cfg(feature = "zookeeper")]
     "zookeeper-ensemble",
+    #[cfg(feature = "etcd")]
+    "etcd",
+    #[cfg(feature = "etcd")]
+    "etcd-cluster",
 ];
 
 /// The servers that this run must include, by engine name.
@@ -77,6 +81,9 @@ pub fn summary() -> String {
     }
     if cfg!(not(feature = "zookeeper")) {
         left_out.push("zookeeper");
+    }
+    if cfg!(not(feature = "etcd")) {
+        left_out.extend(["etcd", "etcd-cluster"]);
     }
     let left_out = if left_out.is_empty() { "none".to_owned() } else { left_out.join(", ") };
     format!("engines run: {}; left out: {left_out} (`cargo xtask test` starts the servers)", run.join(", "))

@@ -6,6 +6,8 @@
 
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query};
+#[cfg(feature = "etcd")]
+use crate::drivers::etcd::{Etcd, EtcdConfig};
 use crate::drivers::memory::{Memory, MemoryDriver};
 #[cfg(feature = "redis")]
 use crate::drivers::redis::{Redis, RedisConfig};
@@ -364,6 +366,8 @@ impl Builder {
             | "rediss-cluster" => self.redis(RedisConfig::from_url(url)?).await,
             #[cfg(feature = "zookeeper")]
             "zookeeper" | "zookeepers" => self.zookeeper(ZookeeperConfig::from_url(url)?).await,
+            #[cfg(feature = "etcd")]
+            "etcd" | "etcds" => self.etcd(EtcdConfig::from_url(url)?).await,
             _ => Err(url.unknown_scheme()),
         }
     }
@@ -419,6 +423,19 @@ impl Builder {
         let open =
             async move |bells| Ok(Arc::new(Zookeeper::connect(config, bells).await?) as Arc<dyn Driver>);
         self.driver(open).await
+    }
+
+    /// Locks among everything that can reach an etcd cluster.
+    ///
+    /// # Errors
+    /// A bad option; a cluster that cannot be reached, or refuses the login.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    #[cfg(feature = "etcd")]
+    pub async fn etcd(self, config: EtcdConfig) -> Result<Locks> {
+        self.driver(async move |bells| Ok(Arc::new(Etcd::connect(config, bells).await?) as Arc<dyn Driver>))
+            .await
     }
 
     /// Locks on any driver: `open` is given the board to ring its bells on.

@@ -34,6 +34,7 @@ const SCHEMES: &[&str] = &[
     "zookeeper",
     "zookeepers",
     "etcd",
+    "etcds",
 ];
 
 impl EngineUrl {
@@ -151,6 +152,9 @@ fn known_schemes() -> String {
     }
     if cfg!(feature = "zookeeper") {
         built.push("zookeeper://host:2181,host:2181/path");
+    }
+    if cfg!(feature = "etcd") {
+        built.push("etcd://host:2379");
     }
     format!("this build knows {}", built.join(" and "))
 }

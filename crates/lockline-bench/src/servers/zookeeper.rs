@@ -76,7 +76,7 @@ impl Server for Bare {
         Some("zookeeper_client_lock")
     }
 
-    fn peer_turn<'a>(&'a self, name: &'a str, inside: Soon<'a, ()>) -> Soon<'a, ()> {
+    fn peer_turn<'a>(&'a self, _worker: usize, name: &'a str, inside: Soon<'a, ()>) -> Soon<'a, ()> {
         Box::pin(self.lock_and_delete(name, inside))
     }
 }
