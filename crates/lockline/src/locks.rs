@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query};
 use crate::drivers::memory::{Memory, MemoryDriver};
+#[cfg(feature = "postgres")]
+use crate::drivers::postgres::{Postgres, PostgresConfig};
 #[cfg(feature = "redis")]
 use crate::drivers::redis::{Redis, RedisConfig};
 #[cfg(feature = "sqlite")]
@@ -361,6 +363,8 @@ impl Builder {
             "redis" | "redis+unix" | "rediss" | "redis-sentinel" | "redis-cluster" => {
                 self.redis(RedisConfig::from_url(url)?).await
             }
+            #[cfg(feature = "postgres")]
+            "postgres" => self.postgres(PostgresConfig::from_url(url)?).await,
             _ => Err(url.unknown_scheme()),
         }
     }
@@ -402,6 +406,21 @@ impl Builder {
     pub async fn redis(self, config: RedisConfig) -> Result<Locks> {
         self.driver(async move |bells| Ok(Arc::new(Redis::connect(config, bells).await?) as Arc<dyn Driver>))
             .await
+    }
+
+    /// Locks among everything that can reach a PostgreSQL server.
+    ///
+    /// # Errors
+    /// A bad option; a server that cannot be reached, or must not be trusted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves at most the schema behind.
+    #[cfg(feature = "postgres")]
+    pub async fn postgres(self, config: PostgresConfig) -> Result<Locks> {
+        self.driver(async move |bells| {
+            Ok(Arc::new(Postgres::connect(config, bells).await?) as Arc<dyn Driver>)
+        })
+        .await
     }
 
     /// Locks on any driver: `open` is given the board to ring its bells on.

@@ -1,10 +1,14 @@
 //! The engines. A driver is the engine's six verbs and nothing else: see [`driver`](crate::driver).
 
 #[cfg(test)]
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "redis", feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub(crate) mod against_the_line;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod relational;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
