@@ -4,6 +4,8 @@
 //! empty folder, on a free port, as processes of its own.
 
 mod apt;
+mod mysql;
+mod postgres;
 mod redis;
 
 use std::fmt::Write;
@@ -56,6 +58,34 @@ pub(crate) const ENGINES: &[Engine] = &[
         tortured: false,
         install: redis::install,
         start: redis::start,
+    },
+    Engine {
+        name: "mysql",
+        feature: Some("mysql"),
+        tortured: false,
+        install: mysql::install,
+        start: mysql::start,
+    },
+    Engine {
+        name: "postgres",
+        feature: Some("postgres"),
+        tortured: false,
+        install: postgres::install,
+        start: postgres::start,
+    },
+    Engine {
+        name: "postgres-pooled",
+        feature: Some("postgres"),
+        tortured: false,
+        install: postgres::install_pooled,
+        start: postgres::start_pooled,
+    },
+    Engine {
+        name: "postgres-standby",
+        feature: Some("postgres"),
+        tortured: false,
+        install: postgres::install,
+        start: postgres::start_standby,
     },
 ];
 

@@ -20,6 +20,14 @@ pub const EMBEDDED: &[&str] = &[
 pub const SERVERS: &[&str] = &[
     #[cfg(feature = "redis")]
     "redis",
+    #[cfg(feature = "mysql")]
+    "mysql",
+    #[cfg(feature = "postgres")]
+    "postgres",
+    #[cfg(feature = "postgres")]
+    "postgres-pooled",
+    #[cfg(feature = "postgres")]
+    "postgres-standby",
 ];
 
 /// The servers that this run must include, by engine name.
@@ -62,6 +70,12 @@ pub fn summary() -> String {
     }
     if cfg!(not(feature = "redis")) {
         left_out.push("redis");
+    }
+    if cfg!(not(feature = "mysql")) {
+        left_out.push("mysql");
+    }
+    if cfg!(not(feature = "postgres")) {
+        left_out.push("postgres");
     }
     let left_out = if left_out.is_empty() { "none".to_owned() } else { left_out.join(", ") };
     format!("engines run: {}; left out: {left_out} (`cargo xtask test` starts the servers)", run.join(", "))

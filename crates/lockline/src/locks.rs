@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query};
 use crate::drivers::memory::{Memory, MemoryDriver};
+#[cfg(feature = "mysql")]
+use crate::drivers::mysql::{Mysql, MysqlConfig};
 #[cfg(feature = "postgres")]
 use crate::drivers::postgres::{Postgres, PostgresConfig};
 #[cfg(feature = "redis")]
@@ -363,6 +365,8 @@ impl Builder {
             "redis" | "redis+unix" | "rediss" | "redis-sentinel" | "redis-cluster" => {
                 self.redis(RedisConfig::from_url(url)?).await
             }
+            #[cfg(feature = "mysql")]
+            "mysql" => self.mysql(MysqlConfig::from_url(url)?).await,
             #[cfg(feature = "postgres")]
             "postgres" => self.postgres(PostgresConfig::from_url(url)?).await,
             _ => Err(url.unknown_scheme()),
@@ -421,6 +425,19 @@ impl Builder {
             Ok(Arc::new(Postgres::connect(config, bells).await?) as Arc<dyn Driver>)
         })
         .await
+    }
+
+    /// Locks among everything that can reach a MariaDB or MySQL server.
+    ///
+    /// # Errors
+    /// A bad option; a server that cannot be reached, or must not be trusted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves at most the tables and procedures behind.
+    #[cfg(feature = "mysql")]
+    pub async fn mysql(self, config: MysqlConfig) -> Result<Locks> {
+        self.driver(async move |bells| Ok(Arc::new(Mysql::connect(config, bells).await?) as Arc<dyn Driver>))
+            .await
     }
 
     /// Locks on any driver: `open` is given the board to ring its bells on.

@@ -148,6 +148,9 @@ fn known_schemes() -> String {
     if cfg!(feature = "redis") {
         built.push("redis://host:6379");
     }
+    if cfg!(feature = "mysql") {
+        built.push("mysql://user@host/database");
+    }
     if cfg!(feature = "postgres") {
         built.push("postgres://user@host/database");
     }

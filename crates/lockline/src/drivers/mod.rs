@@ -4,6 +4,8 @@
 #[cfg(any(feature = "redis", feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub(crate) mod against_the_line;
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]

@@ -20,11 +20,13 @@ impl<'a> Answer<'a> {
     }
 
     /// Rings what is to be rung in this process. Done before the answer is given to its caller: a claim that got in by a
-    /// release is told before the release returns.
-    pub(in crate::drivers) fn ring(&self, board: &Bells) {
-        for (name, bell) in self.bells.lines().filter_map(decode_bell) {
+    /// release is told before the release returns. Answers whose they were.
+    pub(in crate::drivers) fn ring(&self, board: &Bells) -> Vec<ClaimId> {
+        let ring = |(name, bell): (Name, Bell)| {
             board.ring(&name, &bell);
-        }
+            bell.id
+        };
+        self.bells.lines().filter_map(decode_bell).map(ring).collect()
     }
 
     /// One standing.

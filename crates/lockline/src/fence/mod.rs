@@ -4,6 +4,8 @@
 //! suspended laptop) after it looked at its lock and before it wrote. No lock service can prevent that; a resource that
 //! refuses tokens older than the newest it has seen can. See the fencing guide in `docs/fencing.md`.
 
+pub mod sql;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
