@@ -54,7 +54,7 @@ verb: BEGIN
         UPDATE lockline_claims SET lease_us = p_lease, deadline_us = GREATEST(deadline_us, now_us + p_lease)
             WHERE line = p_line AND id = p_id AND NOT closed AND NOT fixed;
         UPDATE lockline_lines SET seen_us = now_us WHERE line = p_line;
-        CALL lockline_standing(p_line, p_id, l_through, now_us, answer);
+        CALL lockline_standing(p_line, p_id, p_ticket, l_through, now_us, answer);
         COMMIT;
         SELECT CONCAT(answer, bells) AS answer;
         LEAVE verb;
@@ -112,7 +112,7 @@ verb: BEGIN
     ELSEIF is_in IS NOT NULL THEN
         SET answer = CONCAT('W ', p_ticket, ' ', f_places, ' ', p_lease, ' ', COALESCE(f_lapse - now_us, -1));
     ELSE
-        CALL lockline_standing(p_line, p_id, l_through, now_us, answer);
+        CALL lockline_standing(p_line, p_id, p_ticket, l_through, now_us, answer);
     END IF;
     COMMIT;
     -- The bell of whoever stands behind it: it waits for this lock inside the server.

@@ -39,13 +39,20 @@ BEGIN
                         deadline_us = IF(r_last AND ticket <= l_through, now_us + r_lease,
                                          GREATEST(deadline_us, now_us + r_lease)),
                         fixed = r_last AND ticket <= l_through
-                    WHERE line = r_line AND id = r_id AND NOT closed AND NOT fixed
-                        AND (ticket = r_ticket OR r_ticket = 0);
+                    WHERE line = r_line AND ticket = r_ticket AND id = r_id AND NOT closed AND NOT fixed;
+                IF r_ticket = 0 THEN
+                    UPDATE lockline_claims SET
+                            lease_us = r_lease,
+                            deadline_us = IF(r_last AND ticket <= l_through, now_us + r_lease,
+                                             GREATEST(deadline_us, now_us + r_lease)),
+                            fixed = r_last AND ticket <= l_through
+                        WHERE line = r_line AND id = r_id AND NOT closed AND NOT fixed;
+                END IF;
                 IF r_last THEN
                     -- A fixed lease may end sooner than the one it replaces.
                     UPDATE lockline_lines SET next_lapse_us = LEAST(next_lapse_us, now_us + r_lease) WHERE line = r_line;
                 END IF;
-                CALL lockline_standing(r_line, r_id, l_through, now_us, answer);
+                CALL lockline_standing(r_line, r_id, r_ticket, l_through, now_us, answer);
             END IF;
             SET answers = CONCAT(answers, IF(answers = '', '', ';'), answer);
         END IF;

@@ -120,12 +120,27 @@ BEGIN
     RETURN "lockline".settle_line(p_line, p_now, p_caller, p_me);
 END $$;
 
--- Where a claim stands: `L` lapsed, `O` out, `I ticket`, or `W ticket ahead lease next-lapse`, the last -1 if there is none.
+-- Where a claim stands: `L` lapsed, `O` out, `I ticket`, or `W ticket ahead lease next-lapse`. The last is -1 if there is none,
+-- or none so soon that the claim would look again because of it: then nobody has to search for it.
+CREATE OR REPLACE FUNCTION "lockline".waiting(
+    p_line uuid, p_ticket bigint, p_ahead bigint, p_lease bigint, p_now bigint, p_next_lapse bigint
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    lapse bigint;
+BEGIN
+    IF p_next_lapse - p_now < least(1000000, p_lease / 3) THEN
+        SELECT min(place) INTO lapse FROM (
+            SELECT max(deadline_us) AS place FROM "lockline".claims
+            WHERE line = p_line AND ticket < p_ticket GROUP BY ticket
+        ) places;
+    END IF;
+    RETURN 'W ' || p_ticket || ' ' || p_ahead || ' ' || p_lease || ' ' || coalesce(lapse - p_now, -1);
+END $$;
+
 CREATE OR REPLACE FUNCTION "lockline".standing(p_line uuid, p_id uuid, p_through bigint, p_now bigint)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     c record;
-    before record;
 BEGIN
     SELECT ticket, lease_us, closed INTO c FROM "lockline".claims WHERE line = p_line AND id = p_id;
     IF NOT FOUND THEN
@@ -135,10 +150,8 @@ BEGIN
     ELSIF c.ticket <= p_through THEN
         RETURN 'I ' || c.ticket;
     END IF;
-    SELECT count(*) AS places, min(lapse) AS lapse INTO before FROM (
-        SELECT max(deadline_us) AS lapse FROM "lockline".claims
-        WHERE line = p_line AND ticket < c.ticket GROUP BY ticket
-    ) places;
-    RETURN 'W ' || c.ticket || ' ' || before.places || ' ' || c.lease_us || ' '
-        || coalesce(before.lapse - p_now, -1);
+    RETURN "lockline".waiting(
+        p_line, c.ticket,
+        (SELECT count(DISTINCT ticket) FROM "lockline".claims WHERE line = p_line AND ticket < c.ticket),
+        c.lease_us, p_now, p_now);
 END $$;

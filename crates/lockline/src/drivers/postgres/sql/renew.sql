@@ -5,29 +5,53 @@ CREATE OR REPLACE FUNCTION "lockline".renew(
 DECLARE
     bells text := "lockline".tick(p_lines, p_me);
     answers text[];
-    l record;
     n integer;
+    l record;
+    c record;
+    tickets_of uuid;
+    tickets bigint[];
 BEGIN
     FOR n IN 1 .. cardinality(p_lines) LOOP
-        SELECT in_through, seen_us INTO l FROM "lockline".lines WHERE line = p_lines[n];
+        SELECT in_through, seen_us, next_lapse_us INTO l FROM "lockline".lines WHERE line = p_lines[n];
+        SELECT ticket, lease_us, closed, fixed INTO c FROM "lockline".claims
+            WHERE line = p_lines[n] AND ticket = p_tickets[n] AND id = p_ids[n];
         IF NOT FOUND THEN
+            SELECT ticket, lease_us, closed, fixed INTO c FROM "lockline".claims
+                WHERE line = p_lines[n] AND id = p_ids[n];
+        END IF;
+        IF c.ticket IS NULL THEN
             answers[n] := 'L';
             CONTINUE;
         END IF;
-        -- With the ticket it is found at once, and a place of the same id with another ticket is not extended.
-        UPDATE "lockline".claims SET
-                lease_us = p_leases[n],
-                deadline_us = CASE WHEN p_last[n] AND ticket <= l.in_through THEN l.seen_us + p_leases[n]
-                              ELSE greatest(deadline_us, l.seen_us + p_leases[n]) END,
-                fixed = p_last[n] AND ticket <= l.in_through
-            WHERE line = p_lines[n] AND id = p_ids[n] AND NOT closed AND NOT fixed
-                AND (ticket = p_tickets[n] OR p_tickets[n] = 0);
-        IF p_last[n] THEN
-            -- A fixed lease may end sooner than the one it replaces.
-            UPDATE "lockline".lines SET next_lapse_us = least(next_lapse_us, l.seen_us + p_leases[n])
-                WHERE line = p_lines[n];
+        -- A place of the same id with another ticket is not extended, but named.
+        IF p_tickets[n] IN (0, c.ticket) AND NOT c.closed AND NOT c.fixed THEN
+            c.lease_us := p_leases[n];
+            IF p_last[n] AND c.ticket <= l.in_through THEN
+                UPDATE "lockline".claims
+                    SET lease_us = p_leases[n], deadline_us = l.seen_us + p_leases[n], fixed = true
+                    WHERE line = p_lines[n] AND ticket = c.ticket AND id = p_ids[n];
+                -- A fixed lease may end sooner than the one it replaces.
+                UPDATE "lockline".lines SET next_lapse_us = least(next_lapse_us, l.seen_us + p_leases[n])
+                    WHERE line = p_lines[n];
+            ELSE
+                UPDATE "lockline".claims
+                    SET lease_us = p_leases[n], deadline_us = greatest(deadline_us, l.seen_us + p_leases[n])
+                    WHERE line = p_lines[n] AND ticket = c.ticket AND id = p_ids[n];
+            END IF;
         END IF;
-        answers[n] := "lockline".standing(p_lines[n], p_ids[n], l.in_through, l.seen_us);
+        IF c.closed THEN
+            answers[n] := 'O';
+        ELSIF c.ticket <= l.in_through THEN
+            answers[n] := 'I ' || c.ticket;
+        ELSE
+            -- Of a thousand that wait in one line each would count all before it: they are counted once.
+            IF tickets_of IS DISTINCT FROM p_lines[n] THEN
+                tickets_of := p_lines[n];
+                tickets := ARRAY(SELECT DISTINCT ticket FROM "lockline".claims WHERE line = tickets_of ORDER BY ticket);
+            END IF;
+            answers[n] := "lockline".waiting(p_lines[n], c.ticket, width_bucket(c.ticket - 1, tickets), c.lease_us,
+                l.seen_us, l.next_lapse_us);
+        END IF;
     END LOOP;
     RETURN array_to_string(answers, ';') || bells;
 END $$;
