@@ -71,6 +71,11 @@ impl Watch {
 
     /// Has a session wait for the first claim of ours in a line, if one waits there and a session is free.
     pub(super) fn watch(self: &Arc<Self>, name: &Name) {
+        // Steps are compared one by one there, and a bell between two of them is nobody's.
+        #[cfg(test)]
+        if self.has_test_clock() {
+            return;
+        }
         let lane = {
             let mut state = locked(&self.state);
             if !state.waiting.contains_key(name)
