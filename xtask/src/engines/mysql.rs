@@ -36,14 +36,18 @@ pub(super) fn start(home: &Path) -> Result<Started> {
     server.args(["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync"]);
     server.args(["--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=1000"]);
     server.args(["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M", "--performance-schema=OFF"]);
-    let mut process = server.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn().context("mariadbd")?;
+    let mut process =
+        server.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn().context("mariadbd")?;
 
     let begun = Instant::now();
     while !ask(port, "CREATE DATABASE IF NOT EXISTS locks") {
         if begun.elapsed() > PATIENCE || process.try_wait()?.is_some() {
             let _ = process.kill();
             let _ = process.wait();
-            bail!("mariadbd does not answer:\n{}", std::fs::read_to_string(home.join("log")).unwrap_or_default());
+            bail!(
+                "mariadbd does not answer:\n{}",
+                std::fs::read_to_string(home.join("log")).unwrap_or_default()
+            );
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -52,7 +56,14 @@ pub(super) fn start(home: &Path) -> Result<Started> {
 
 fn ask(port: u16, statement: &str) -> bool {
     Command::new("mariadb")
-        .args(["--no-defaults", "--host=127.0.0.1", &format!("--port={port}"), "--user=root", "-e", statement])
+        .args([
+            "--no-defaults",
+            "--host=127.0.0.1",
+            &format!("--port={port}"),
+            "--user=root",
+            "-e",
+            statement,
+        ])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .status()

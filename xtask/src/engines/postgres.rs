@@ -78,7 +78,8 @@ pub(super) fn start_standby(home: &Path) -> Result<Started> {
     let data = home.join("standby");
     let from = format!("host=127.0.0.1 port={} user=postgres application_name=standby", primary.port);
     let mut copy = as_postgres(programs().context("PostgreSQL is not there")?.join("pg_basebackup"));
-    copy.args(["-c", "fast", "-X", "stream", "-R", "-N", "-C", "-S", "standby", "-d", &from, "-D"]).arg(&data);
+    copy.args(["-c", "fast", "-X", "stream", "-R", "-N", "-C", "-S", "standby", "-d", &from, "-D"])
+        .arg(&data);
     ensure!(copy.stdout(Stdio::null()).status()?.success(), "pg_basebackup failed");
     let standby = Server::run(home, &data)?;
     primary.ask("ALTER SYSTEM SET synchronous_standby_names = 'standby'")?;
@@ -111,11 +112,23 @@ impl Server {
         std::fs::create_dir(&data)?;
         give_to_postgres(&data)?;
         let mut init = as_postgres(programs().context("PostgreSQL is not there")?.join("initdb"));
-        init.arg("-D").arg(&data).args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N"]);
+        init.arg("-D").arg(&data).args([
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            "-N",
+        ]);
         ensure!(init.stdout(Stdio::null()).status()?.success(), "initdb failed");
         let settings = data.join("postgresql.conf");
         let text = std::fs::read_to_string(&settings)?;
-        std::fs::write(&settings, format!("{text}\n{SETTINGS}unix_socket_directories='{}'\n{more}", data.display()))?;
+        std::fs::write(
+            &settings,
+            format!("{text}\n{SETTINGS}unix_socket_directories='{}'\n{more}", data.display()),
+        )?;
         give_to_postgres(home)?;
         Server::run(home, &data)
     }
@@ -142,7 +155,20 @@ impl Server {
     fn ask(&self, statement: &str) -> Result<String> {
         let port = self.port.to_string();
         let out = Command::new(programs().context("PostgreSQL is not there")?.join("psql"))
-            .args(["-X", "-A", "-t", "-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-c", statement, DATABASE])
+            .args([
+                "-X",
+                "-A",
+                "-t",
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &port,
+                "-U",
+                "postgres",
+                "-c",
+                statement,
+                DATABASE,
+            ])
             .stdin(Stdio::null())
             .output()?;
         ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -87,8 +87,12 @@ impl<'a> Check<'a> {
         let one = |text, parameters: &[Parameter<'a>]| Statement { text, parameters: parameters.to_vec() };
         // Only exclusive tokens raise the mark: co-holders act in any order.
         match (self.dialect, self.fence.is_exclusive()) {
-            (Dialect::Postgres, true) => vec![one(include_str!("sql/postgres_exclusive.sql"), &[resource, token])],
-            (Dialect::Postgres, false) => vec![one(include_str!("sql/postgres_shared.sql"), &[resource, token])],
+            (Dialect::Postgres, true) => {
+                vec![one(include_str!("sql/postgres_exclusive.sql"), &[resource, token])]
+            }
+            (Dialect::Postgres, false) => {
+                vec![one(include_str!("sql/postgres_shared.sql"), &[resource, token])]
+            }
             // Two, because how MySQL counts rows that are left as they are depends on the client library.
             (Dialect::Mysql, exclusive) => vec![
                 one(include_str!("sql/mysql_lock.sql"), &[resource]),

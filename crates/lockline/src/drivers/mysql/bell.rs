@@ -87,8 +87,8 @@ impl Watch {
             state.watched.insert(name.clone());
             state.idle.pop()
         };
-        let lane = lane
-            .unwrap_or_else(|| Lane::new(self.config.clone(), self.address.clone(), self.bells.clone()));
+        let lane =
+            lane.unwrap_or_else(|| Lane::new(self.config.clone(), self.address.clone(), self.bells.clone()));
         // A weak reference: a driver that is gone needs no bell.
         let (watch, name) = (Arc::downgrade(self), name.clone());
         tokio::spawn(async move {

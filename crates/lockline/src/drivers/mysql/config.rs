@@ -11,7 +11,7 @@ use crate::url::EngineUrl;
 ///
 /// ```
 /// # use lockline::drivers::mysql::{MysqlConfig, Tls};
-/// let config = MysqlConfig::new("db.internal", 3306, "app").login("locks", "secret").tls(Tls::System);
+/// let config = MysqlConfig::new("db.internal", 3306, "app").login("locks", "secret").tls(Tls::On);
 /// ```
 #[derive(Clone)]
 pub struct MysqlConfig {
@@ -32,9 +32,10 @@ pub enum Tls {
     /// It is not: for a server on this host, or on a network that is trusted.
     #[default]
     Off,
-    /// TLS; the server's certificate must be valid for its host and signed by an authority this system trusts.
-    System,
-    /// The same, with the authorities in this PEM file.
+    /// TLS; the server's certificate must be valid for its host and signed by an authority that browsers trust. Their list is
+    /// built in; this system's own is not looked at.
+    On,
+    /// The same, or signed by an authority in this PEM file.
     Authority(PathBuf),
 }
 
@@ -98,7 +99,7 @@ impl MysqlConfig {
         let authority = url.take("ssl-ca").map(PathBuf::from);
         config.tls = match (url.take("ssl-mode").as_deref(), authority) {
             (None | Some("disabled"), None) => Tls::Off,
-            (Some("required" | "verify_identity"), None) => Tls::System,
+            (Some("required" | "verify_identity"), None) => Tls::On,
             (None | Some("required" | "verify_identity"), Some(file)) => Tls::Authority(file),
             (Some("disabled"), Some(_)) => return Err(bad("it has ssl-ca= and ssl-mode=disabled")),
             (Some(_), _) => {

@@ -29,7 +29,9 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &sqlx:
             "this user lacks a right that locks need",
             "the guide of the mysql driver has the shortest grants that work",
         ),
-        Some(1049) => (ErrorKind::Unsupported, "the server has no such database", "create it, or name another"),
+        Some(1049) => {
+            (ErrorKind::Unsupported, "the server has no such database", "create it, or name another")
+        }
         Some(1290 | 1792 | 1836) => (
             ErrorKind::Unavailable,
             "the server is read-only: a replica, or an old primary after a failover",

@@ -114,7 +114,8 @@ impl Session {
                 }
                 Err(_) => {
                     self.connection = None;
-                    Error::new(ErrorKind::Unknown, request.operation, "the server does not answer").at(&self.address)
+                    Error::new(ErrorKind::Unknown, request.operation, "the server does not answer")
+                        .at(&self.address)
                 }
             };
             // A server that became read-only is left: the address may lead to another one by now.
@@ -123,7 +124,8 @@ impl Session {
             }
             return Err(error);
         }
-        Err(Error::new(ErrorKind::Unavailable, request.operation, "the server could not do it now").at(&self.address))
+        Err(Error::new(ErrorKind::Unavailable, request.operation, "the server could not do it now")
+            .at(&self.address))
     }
 
     /// Connects if there is no connection, for as long as somebody waits for it.
@@ -137,7 +139,9 @@ impl Session {
                         self.bells.look_at_all();
                     }
                 }
-                Err(error) if error.kind() != ErrorKind::Unavailable || request.reply.is_closed() => return Err(error),
+                Err(error) if error.kind() != ErrorKind::Unavailable || request.reply.is_closed() => {
+                    return Err(error);
+                }
                 Err(error) => {
                     tracing::debug!(%error, "cannot connect again");
                     tokio::time::sleep(pause).await;
@@ -200,7 +204,9 @@ pub(super) async fn connect(config: &MysqlConfig, address: &Arc<str>) -> Result<
         let row = connection.fetch_one("SELECT @@global.read_only").await.map_err(fail)?;
         if row.try_get::<i64, _>(0).is_ok_and(|read_only| read_only != 0) {
             let message = "the server is read-only: a replica, or an old primary after a failover";
-            return Err(Error::new(ErrorKind::Unavailable, "connect", message).hint("name the primary").at(address));
+            return Err(Error::new(ErrorKind::Unavailable, "connect", message)
+                .hint("name the primary")
+                .at(address));
         }
         #[cfg(test)]
         let clock = config.clock.is_some();

@@ -28,7 +28,8 @@ const PROCEDURES: &[(&str, &str)] = &[
     ("lockline_evict", include_str!("sql/evict.sql")),
     ("lockline_watch", include_str!("sql/watch.sql")),
 ];
-const STAMP: &str = "INSERT INTO lockline_meta (one, version) VALUES (1, 1) ON DUPLICATE KEY UPDATE version = 1";
+const STAMP: &str =
+    "INSERT INTO lockline_meta (one, version) VALUES (1, 1) ON DUPLICATE KEY UPDATE version = 1";
 
 /// Everything an operator runs, in the database of the locks, for applications whose user may not create anything:
 /// `lockline schema mysql`.
@@ -60,7 +61,9 @@ pub(super) async fn prepare(connection: &mut MySqlConnection, address: &Arc<str>
     let denied = |e: sqlx::Error| {
         let error = fail(e);
         if error.kind() == ErrorKind::Denied {
-            error.hint("have an operator run `lockline schema mysql`, or let this user create tables and routines")
+            error.hint(
+                "have an operator run `lockline schema mysql`, or let this user create tables and routines",
+            )
         } else {
             error
         }
@@ -86,7 +89,9 @@ async fn install(connection: &mut MySqlConnection, clock: bool) -> Result<(), sq
     }
     for (name, procedure) in PROCEDURES {
         let text = if clock { procedure.replace(CLOCK, "@clock") } else { (*procedure).to_owned() };
-        sqlx::raw_sql(AssertSqlSafe(format!("DROP PROCEDURE IF EXISTS {name}"))).execute(&mut *connection).await?;
+        sqlx::raw_sql(AssertSqlSafe(format!("DROP PROCEDURE IF EXISTS {name}")))
+            .execute(&mut *connection)
+            .await?;
         sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await?;
     }
     sqlx::raw_sql(STAMP).execute(connection).await.map(drop)

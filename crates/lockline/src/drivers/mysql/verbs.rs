@@ -11,8 +11,8 @@ use super::config::{MysqlConfig, Tls};
 use super::lane::{Lane, Value, connect, text_of};
 use crate::driver::{Bells, Query};
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, assemble, lease_columns, line_key, micros, mode_columns, nonsense, ticket_column,
-    would_wait_for_itself,
+    Answer, ClaimRow, LINES, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
+    ticket_column, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
@@ -118,8 +118,7 @@ impl Verbs {
         let answer = self.routine(&self.lanes[0], "renew", "CALL lockline_renew(?, ?)", values).await?;
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
-        let standings =
-            answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
+        let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
         for (place, standing) in places.iter().zip(&standings) {
             self.watch.note(&place.name, place.id, *standing);
         }

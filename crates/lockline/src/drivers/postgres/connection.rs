@@ -102,7 +102,8 @@ impl Connection {
         channel: Option<String>,
         bells: Bells,
     ) -> Result<Connection> {
-        let maker = Maker { tls: tls::connector(&config.tls)?, config, address: address.clone(), channel, bells };
+        let maker =
+            Maker { tls: tls::connector(&config.tls)?, config, address: address.clone(), channel, bells };
         let (first, driving) = maker.connect().await?;
         let (tell, live) = watch::channel(State::Up(first));
         let supervisor = Task(tokio::spawn(supervise(maker, driving, tell)));
@@ -121,7 +122,11 @@ impl Connection {
                 State::Down(None) => {}
             }
             if state.changed().await.is_err() {
-                return Err(Error::new(ErrorKind::Closed, operation, "the runtime of the connection is gone"));
+                return Err(Error::new(
+                    ErrorKind::Closed,
+                    operation,
+                    "the runtime of the connection is gone",
+                ));
             }
         }
     }
@@ -265,8 +270,8 @@ async fn supervise(maker: Maker, mut driving: Task, tell: watch::Sender<State>) 
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot connect again");
-                    let for_good = (!error.kind().is_transient())
-                        .then(|| (error.kind(), error.message().to_owned()));
+                    let for_good =
+                        (!error.kind().is_transient()).then(|| (error.kind(), error.message().to_owned()));
                     let _ = tell.send(State::Down(for_good));
                 }
             }

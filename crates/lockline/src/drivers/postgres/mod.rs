@@ -43,8 +43,7 @@ impl Postgres {
         })?;
         let exclusion = config.exclusion();
         let verbs = Verbs::open(config, bells).await?;
-        let fencing =
-            if exclusion == Exclusion::Probable { Fencing::ClockBounded } else { Fencing::Always };
+        let fencing = if exclusion == Exclusion::Probable { Fencing::ClockBounded } else { Fencing::Always };
         let info = DriverInfo {
             driver: "postgres",
             address: verbs.address().clone(),

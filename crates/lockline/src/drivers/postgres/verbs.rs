@@ -11,8 +11,8 @@ use super::config::{Pooler, PostgresConfig, Tls};
 use super::connection::{Ask, Connection};
 use crate::driver::{Bells, Query};
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, assemble, lease_columns, line_key, micros, mode_columns, nonsense, ticket_column,
-    would_wait_for_itself,
+    Answer, ClaimRow, LINES, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
+    ticket_column, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
@@ -119,8 +119,7 @@ impl Verbs {
         let ids: Vec<Bits> = places.iter().map(|place| Bits(place.id.as_u128())).collect();
         let tickets: Vec<i64> = places.iter().map(|place| ticket_column(place.ticket)).collect();
         let (leases, last): (Vec<i64>, Vec<bool>) = places.iter().map(lease_columns).unzip();
-        let answer = self
-            .connections[0]
+        let answer = self.connections[0]
             .routine(
                 "renew",
                 Ask::Renew,
@@ -186,8 +185,10 @@ impl Verbs {
                 [(&some, Type::UUID_ARRAY), (&self.process, Type::UUID)];
             let way = &self.connections[0];
             // Sent one behind the other, and answered together.
-            let (ticked, read) =
-                tokio::join!(way.routine("view", Ask::Tick, &params), way.ask("view", Ask::View, &params[..1]));
+            let (ticked, read) = tokio::join!(
+                way.routine("view", Ask::Tick, &params),
+                way.ask("view", Ask::View, &params[..1])
+            );
             Answer::new(&ticked?).ring(&self.bells);
             for row in read? {
                 rows.push(claim_row(&row).map_err(|e| nonsense("view", &self.address).caused_by(e))?);

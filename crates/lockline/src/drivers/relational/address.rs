@@ -45,9 +45,9 @@ pub(in crate::drivers) fn host_and_port(text: &str, usual: u16) -> Result<(Strin
             None => (text, None),
         },
     };
-    let port = port.map_or(Ok(usual), str::parse).map_err(|_| {
-        Error::new(ErrorKind::Invalid, "url", "its port is not a number from 1 to 65535")
-    })?;
+    let port = port
+        .map_or(Ok(usual), str::parse)
+        .map_err(|_| Error::new(ErrorKind::Invalid, "url", "its port is not a number from 1 to 65535"))?;
     Ok((if host.is_empty() { "127.0.0.1" } else { host }.to_owned(), port))
 }
 

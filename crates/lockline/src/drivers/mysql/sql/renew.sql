@@ -5,7 +5,7 @@ CREATE PROCEDURE lockline_renew(IN p_places LONGTEXT, IN p_me BINARY(16))
 BEGIN
     DECLARE n, places INT DEFAULT 0;
     DECLARE one VARCHAR(103);
-    DECLARE r_line, r_id BINARY(16);
+    DECLARE r_line, r_id, at_line BINARY(16);
     DECLARE r_ticket, r_lease, l_through, now_us BIGINT;
     DECLARE r_last BOOLEAN;
     DECLARE bells LONGTEXT DEFAULT '';
@@ -23,7 +23,7 @@ BEGIN
     WHILE n < places DO
         SET one = SUBSTRING(p_places, n * 103 + 1, 103);
         SET n = n + 1;
-        SET r_line = UNHEX(SUBSTRING(one, 1, 32)), r_lease = SUBSTRING(one, 84, 19), l_through = NULL;
+        SET r_line = UNHEX(SUBSTRING(one, 1, 32)), r_lease = SUBSTRING(one, 84, 19);
         IF r_lease = 0 THEN
             SELECT in_through INTO l_through FROM lockline_lines WHERE line = r_line FOR UPDATE;
         ELSE
@@ -31,7 +31,10 @@ BEGIN
                 SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
             END IF;
             SET r_id = UNHEX(SUBSTRING(one, 33, 32)), r_ticket = SUBSTRING(one, 65, 19), r_last = SUBSTRING(one, 103, 1);
-            CALL lockline_tick_line(r_line, p_me, now_us, l_through, bells);
+            IF NOT (r_line <=> at_line) THEN
+                SET at_line = r_line, l_through = NULL;
+                CALL lockline_tick_line(r_line, p_me, now_us, l_through, bells);
+            END IF;
             SET answer = 'L';
             IF l_through IS NOT NULL THEN
                 UPDATE lockline_claims SET

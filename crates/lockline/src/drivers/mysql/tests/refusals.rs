@@ -27,15 +27,17 @@ async fn logins_and_addresses() {
     gone.port = 1;
     assert_eq!(refused(gone).await.kind(), ErrorKind::Unavailable);
     // This server has no certificate: nothing falls back to a connection without TLS.
-    assert!(Mysql::connect(database.config.clone().tls(Tls::System), Arc::new(Heard::default())).await.is_err());
+    assert!(Mysql::connect(database.config.clone().tls(Tls::On), Arc::new(Heard::default())).await.is_err());
     database.done().await;
 }
 
 /// The grants of the guide, as they are printed there.
 fn grants(database: &str, user: &str) -> Vec<String> {
     let guide = include_str!("../GUIDE.md");
-    let block = guide.split("```sql\n").nth(1).expect("the guide has the grants").split("```").next().unwrap();
-    let text = block.replace("app.", &format!("{database}.")).replace("'locks'@'%'", &format!("'{user}'@'%'"));
+    let block =
+        guide.split("```sql\n").nth(1).expect("the guide has the grants").split("```").next().unwrap();
+    let text =
+        block.replace("app.", &format!("{database}.")).replace("'locks'@'%'", &format!("'{user}'@'%'"));
     text.split(';').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect()
 }
 

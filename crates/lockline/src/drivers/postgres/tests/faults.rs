@@ -158,7 +158,8 @@ async fn fencing_in_the_applications_own_transaction() {
     let Some(config) = included() else { return };
     let mut session = operator(&config).await;
     let schema = super::fresh("fence");
-    let prepare = format!("CREATE SCHEMA {schema}; SET search_path = {schema}; {}", Dialect::Postgres.table());
+    let prepare =
+        format!("CREATE SCHEMA {schema}; SET search_path = {schema}; {}", Dialect::Postgres.table());
     session.batch_execute(&prepare).await.unwrap();
     let (exclusive, shared) = (Fence::from_token, |token| Fence::new(token, false));
     let cases = [
@@ -176,7 +177,9 @@ async fn fencing_in_the_applications_own_transaction() {
         let check = check(Dialect::Postgres, "acct/ü'", fence);
         let mut changed = 0;
         for statement in check.statements() {
-            let [Parameter::Resource(resource), Parameter::Token(token)] = statement.parameters[..] else { panic!() };
+            let [Parameter::Resource(resource), Parameter::Token(token)] = statement.parameters[..] else {
+                panic!()
+            };
             changed = transaction.execute(statement.text, &[&resource, &token]).await.unwrap();
         }
         assert_eq!(check.verdict(changed).is_ok(), passes, "{fence:?}");

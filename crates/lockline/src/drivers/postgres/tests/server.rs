@@ -18,7 +18,10 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start(settings: &str) -> Server {
         let server = Server::empty();
-        run(program("initdb").arg("-D").arg(server.data()).args(["-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"]));
+        run(program("initdb")
+            .arg("-D")
+            .arg(server.data())
+            .args(["-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"]));
         let more = format!(
             "\nfsync=off\nfull_page_writes=off\nshared_buffers=16MB\njit=off\nlisten_addresses='127.0.0.1'\n\
              unix_socket_directories='{}'\nwal_retrieve_retry_interval=100ms\n{settings}\n",
@@ -35,7 +38,8 @@ impl Server {
         run(program("pg_basebackup")
             .args(["-c", "fast", "-X", "stream", "-R", "-N", "-C", "-S", name, "-d", &from, "-D"])
             .arg(server.data()));
-        server.append("postgresql.conf", &format!("\nunix_socket_directories='{}'\n", server.data().display()));
+        server
+            .append("postgresql.conf", &format!("\nunix_socket_directories='{}'\n", server.data().display()));
         server.up()
     }
 
@@ -142,7 +146,10 @@ fn program(name: &str) -> Command {
         return Command::new(path);
     }
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(path).current_dir(Path::new("/"));
+    command
+        .args(["--reuid=postgres", "--regid=postgres", "--clear-groups"])
+        .arg(path)
+        .current_dir(Path::new("/"));
     command
 }
 

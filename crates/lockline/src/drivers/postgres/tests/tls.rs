@@ -11,7 +11,8 @@ use crate::drivers::postgres::{Postgres, Tls};
 use crate::line::Mode;
 
 fn openssl(args: &[&str]) {
-    let out = Command::new("openssl").args(args).output().expect("openssl cannot be started: is it installed?");
+    let out =
+        Command::new("openssl").args(args).output().expect("openssl cannot be started: is it installed?");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
@@ -25,19 +26,56 @@ async fn certificates_are_checked() {
     for authority in ["ca", "other"] {
         let (key, cert) = (path(&format!("{authority}.key")), path(&format!("{authority}.pem")));
         openssl(&[
-            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
-            "/CN=lockline test", "-keyout", &key, "-out", &cert,
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=lockline test",
+            "-keyout",
+            &key,
+            "-out",
+            &cert,
         ]);
     }
     let (key, request, cert) = (path("server.key"), path("server.csr"), path("server.pem"));
     openssl(&[
-        "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=server", "-keyout", &key,
-        "-out", &request,
+        "req",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-subj",
+        "/CN=server",
+        "-keyout",
+        &key,
+        "-out",
+        &request,
     ]);
-    std::fs::write(dir.path().join("ext"), "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n").unwrap();
+    std::fs::write(dir.path().join("ext"), "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n")
+        .unwrap();
     openssl(&[
-        "x509", "-req", "-in", &request, "-CA", &path("ca.pem"), "-CAkey", &path("ca.key"), "-CAcreateserial", "-days",
-        "2", "-extfile", &path("ext"), "-out", &cert,
+        "x509",
+        "-req",
+        "-in",
+        &request,
+        "-CA",
+        &path("ca.pem"),
+        "-CAkey",
+        &path("ca.key"),
+        "-CAcreateserial",
+        "-days",
+        "2",
+        "-extfile",
+        &path("ext"),
+        "-out",
+        &cert,
     ]);
     let mut server = Server::start("");
     server.append("server.crt", &std::fs::read_to_string(cert).unwrap());
