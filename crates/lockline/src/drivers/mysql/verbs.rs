@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use sqlx::Row;
 use sqlx::mysql::MySqlRow;
+use sqlx::{Connection, Row};
 
 use super::bell::Watch;
 use super::config::{MysqlConfig, Tls};
@@ -44,7 +44,8 @@ impl Verbs {
             tracing::warn!(engine = %address, "the password goes to another host without TLS: say ssl-mode=verify_identity");
         }
         // The lanes try for as long as somebody waits; the first connection of all is to fail at once, and say why.
-        drop(connect(&config, &address).await?);
+        let first = connect(&config, &address).await?;
+        let _ = first.close().await;
         let process = ClaimId::random().as_u128();
         let lane = |_| Lane::new(config.clone(), address.clone(), bells.clone());
         let lanes = (0..config.connections).map(lane).collect();
