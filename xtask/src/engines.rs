@@ -4,7 +4,6 @@
 //! empty folder, on a free port, as processes of its own.
 
 mod apt;
-mod mysql;
 mod postgres;
 mod redis;
 
@@ -60,32 +59,11 @@ pub(crate) const ENGINES: &[Engine] = &[
         start: redis::start,
     },
     Engine {
-        name: "mysql",
-        feature: Some("mysql"),
-        tortured: false,
-        install: mysql::install,
-        start: mysql::start,
-    },
-    Engine {
         name: "postgres",
         feature: Some("postgres"),
         tortured: false,
         install: postgres::install,
         start: postgres::start,
-    },
-    Engine {
-        name: "postgres-pooled",
-        feature: Some("postgres"),
-        tortured: false,
-        install: postgres::install_pooled,
-        start: postgres::start_pooled,
-    },
-    Engine {
-        name: "postgres-standby",
-        feature: Some("postgres"),
-        tortured: false,
-        install: postgres::install,
-        start: postgres::start_standby,
     },
 ];
 
@@ -332,7 +310,7 @@ mod tests {
             Ok(Started { url: Some("sleep://".to_owned()), processes: vec![child] })
         }
         static SLEEPER: Engine =
-            Engine { name: "sleeper", tortured: true, install: nothing_to_install, start: sleeper };
+            Engine { name: "sleeper", feature: None, tortured: true, install: nothing_to_install, start: sleeper };
         let fleet = Fleet::start(&[&SLEEPER]).unwrap();
         let process = Process::of(fleet.started[0].1.processes[0].id()).unwrap();
         assert_eq!(fleet.environment(), ("LOCKLINE_TEST_ENGINES", "sleeper=sleep://".to_owned()));

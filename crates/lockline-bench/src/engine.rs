@@ -23,12 +23,6 @@ pub enum Engine {
     /// One Redis server.
     #[cfg(feature = "redis")]
     Redis,
-    /// One MariaDB server.
-    #[cfg(feature = "mysql")]
-    Mysql,
-    /// One PostgreSQL server.
-    #[cfg(feature = "postgres")]
-    Postgres,
 }
 
 impl Engine {
@@ -40,10 +34,6 @@ impl Engine {
             Engine::Sqlite => "sqlite",
             #[cfg(feature = "redis")]
             Engine::Redis => "redis",
-            #[cfg(feature = "mysql")]
-            Engine::Mysql => "mysql",
-            #[cfg(feature = "postgres")]
-            Engine::Postgres => "postgres",
         }
     }
 

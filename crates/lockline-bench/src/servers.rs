@@ -1,9 +1,5 @@
 //! What servers can do at least: a round trip, and the barest lock that is taken and given back.
 
-#[cfg(feature = "mysql")]
-mod mysql;
-#[cfg(feature = "postgres")]
-mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 
@@ -61,10 +57,6 @@ pub async fn connect(site: &Site) -> Result<Shared> {
     match site.engine {
         #[cfg(feature = "redis")]
         Engine::Redis => Ok(Arc::new(redis::Bare::connect(site).await?)),
-        #[cfg(feature = "mysql")]
-        Engine::Mysql => Ok(Arc::new(mysql::Bare::connect(site).await?)),
-        #[cfg(feature = "postgres")]
-        Engine::Postgres => Ok(Arc::new(postgres::Bare::connect(site).await?)),
         Engine::Memory => bail!("the engine is in this process"),
         #[allow(unreachable_patterns)] // Without any server there is nothing left.
         _ => bail!("the engine is a file"),

@@ -1,8 +1,7 @@
-//! PostgreSQL: one server, the same behind a pooler, and one with a synchronous standby. Their data is theirs alone and needs no
-//! disk to be waited for.
+//! One PostgreSQL server, whose data is its own and needs no disk to be waited for.
 
 use std::fs::{File, Permissions};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -44,57 +43,9 @@ pub(super) fn install() -> Result<()> {
     apt::install(&["postgresql-15", "postgresql-client-15"])
 }
 
-pub(super) fn install_pooled() -> Result<()> {
-    install()?;
-    if Path::new("/usr/sbin/pgbouncer").exists() { Ok(()) } else { apt::install(&["pgbouncer"]) }
-}
-
 pub(super) fn start(home: &Path) -> Result<Started> {
-    let server = Server::start(home, "")?;
-    Ok(Started { url: Some(server.url("")), processes: vec![server.process] })
-}
-
-pub(super) fn start_pooled(home: &Path) -> Result<Started> {
-    let server = Server::start(home, "")?;
-    let port = free_port()?;
-    let settings = format!(
-        "[databases]\n* = host=127.0.0.1 port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-         unix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 2000\ndefault_pool_size = 20\n",
-        server.port
-    );
-    let file = home.join("pgbouncer.ini");
-    std::fs::write(&file, settings)?;
-    let log = File::create(home.join("pgbouncer.log"))?;
-    let mut pooler = as_postgres("/usr/sbin/pgbouncer");
-    let pooler = pooler.arg(&file).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-    until(|| TcpStream::connect(("127.0.0.1", port)).is_ok()).context("pgbouncer does not answer")?;
-    let url = format!("postgres://postgres@127.0.0.1:{port}/{DATABASE}?pooler=transaction");
-    // The pooler first: it is stopped first.
-    Ok(Started { url: Some(url), processes: vec![pooler, server.process] })
-}
-
-pub(super) fn start_standby(home: &Path) -> Result<Started> {
-    let primary = Server::start(home, "")?;
-    let data = home.join("standby");
-    let from = format!("host=127.0.0.1 port={} user=postgres application_name=standby", primary.port);
-    let mut copy = as_postgres(programs().context("PostgreSQL is not there")?.join("pg_basebackup"));
-    copy.args(["-c", "fast", "-X", "stream", "-R", "-N", "-C", "-S", "standby", "-d", &from, "-D"])
-        .arg(&data);
-    ensure!(copy.stdout(Stdio::null()).status()?.success(), "pg_basebackup failed");
-    let standby = Server::run(home, &data)?;
-    primary.ask("ALTER SYSTEM SET synchronous_standby_names = 'standby'")?;
-    primary.ask("SELECT pg_reload_conf()")?;
-    until(|| {
-        primary
-            .ask("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'")
-            .is_ok_and(|count| count.trim() == "1")
-    })
-    .context("the standby does not become synchronous")?;
-    let url = format!(
-        "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/{DATABASE}?failover=sync",
-        primary.port, standby.port
-    );
-    Ok(Started { url: Some(url), processes: vec![primary.process, standby.process] })
+    let server = Server::start(home)?;
+    Ok(Started { url: Some(server.url()), processes: vec![server.process] })
 }
 
 struct Server {
@@ -103,7 +54,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(home: &Path, more: &str) -> Result<Server> {
+    fn start(home: &Path) -> Result<Server> {
         // The server does not run as root, and everything it needs must be reachable for it.
         for folder in home.ancestors().take(2) {
             std::fs::set_permissions(folder, Permissions::from_mode(0o755))?;
@@ -127,7 +78,7 @@ impl Server {
         let text = std::fs::read_to_string(&settings)?;
         std::fs::write(
             &settings,
-            format!("{text}\n{SETTINGS}unix_socket_directories='{}'\n{more}", data.display()),
+            format!("{text}\n{SETTINGS}unix_socket_directories='{}'\n", data.display()),
         )?;
         give_to_postgres(home)?;
         Server::run(home, &data)
@@ -148,8 +99,8 @@ impl Server {
         Ok(server)
     }
 
-    fn url(&self, options: &str) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/{DATABASE}{options}", self.port)
+    fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{DATABASE}", self.port)
     }
 
     fn ask(&self, statement: &str) -> Result<String> {
