@@ -5,6 +5,7 @@
 
 pub(crate) mod apt;
 mod etcd;
+mod postgres;
 mod redis;
 /// Shared with the tests that kill servers.
 #[path = "../../crates/lockline-testkit/src/redis_servers.rs"]
@@ -118,6 +119,13 @@ pub(crate) const ENGINES: &[Engine] = &[
         tortured: false,
         install: etcd::install,
         start: etcd::start_cluster,
+    },
+    Engine {
+        name: "postgres",
+        feature: Some("postgres"),
+        tortured: false,
+        install: postgres::install,
+        start: postgres::start,
     },
 ];
 

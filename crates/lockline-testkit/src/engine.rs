@@ -22,6 +22,7 @@ pub struct Engine {
     url: String,
     open: Open,
     sees_dead_processes: bool,
+    rings_bells: bool,
     forget: Option<Box<dyn Fn() + Send + Sync>>,
     /// A temporary directory, a server that is stopped when it is dropped: what must live as long as the test.
     _keep: Box<dyn Any + Send + Sync>,
@@ -39,6 +40,7 @@ impl Engine {
             url: url.into(),
             open: Box::new(move |bells| Box::pin(open(bells))),
             sees_dead_processes: false,
+            rings_bells: true,
             forget: None,
             _keep: Box::new(()),
         }
@@ -48,6 +50,13 @@ impl Engine {
     #[must_use]
     pub fn sees_dead_processes(mut self) -> Engine {
         self.sees_dead_processes = true;
+        self
+    }
+
+    /// The engine cannot tell one client what another did: its waiters look by themselves.
+    #[must_use]
+    pub fn without_bells(mut self) -> Engine {
+        self.rings_bells = false;
         self
     }
 
@@ -79,6 +88,11 @@ impl Engine {
     /// Whether the end of a process is noticed before its leases end.
     pub fn notices_dead_processes(&self) -> bool {
         self.sees_dead_processes
+    }
+
+    /// Whether a client hears at once what another one did.
+    pub fn rings_bells(&self) -> bool {
+        self.rings_bells
     }
 
     /// Makes the engine forget every claim; `false` if it cannot be made to.
@@ -330,5 +344,114 @@ struct CleanedEtcd(Arc<EtcdKeys>);
 impl Drop for CleanedEtcd {
     fn drop(&mut self) {
         let _ = self.0.delete();
+}
+
+/// A schema of its own on the PostgreSQL server that this run calls `name`.
+///
+/// # Panics
+/// If this run includes no such server, or its address makes no sense.
+#[cfg(feature = "postgres")]
+pub fn postgres(name: &'static str) -> Engine {
+    use lockline::EngineUrl;
+    use lockline::drivers::postgres::{Postgres, PostgresConfig};
+    let server = crate::engines::required_url(name)
+        .unwrap_or_else(|| panic!("{} names no {name}", crate::engines::VARIABLE));
+    let schema = format!("test_{:016x}", fastrand::u64(..));
+    let url = format!("{server}{}schema={schema}", if server.contains('?') { '&' } else { '?' });
+    let config = EngineUrl::parse(&url).and_then(PostgresConfig::from_url).expect("the address makes sense");
+    let open = move |bells| {
+        let config = config.clone();
+        async move { Ok(Arc::new(Postgres::connect(config, bells).await?) as Arc<dyn Driver>) }
+    };
+    let to_forget = (server.clone(), format!("DELETE FROM {schema}.claims"));
+    let clean_up = (server, format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
+    let engine = Engine::new(name, url, open)
+        .forgets(move || run_on_postgres(&to_forget.0, &to_forget.1).expect("the claims are deleted"))
+        .keeps(PostgresSchema(clean_up));
+    if name == "postgres-pooled" { engine.without_bells() } else { engine }
+}
+
+/// Runs one statement on a session of its own, on a thread of its own: whoever asks may be inside a runtime.
+#[cfg(feature = "postgres")]
+fn run_on_postgres(server: &str, statement: &str) -> Result<(), tokio_postgres::Error> {
+    // Its options are ours, and nothing to this client.
+    let server = server.split('?').next().unwrap_or_default().to_owned();
+    let statement = statement.to_owned();
+    let work = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut config: tokio_postgres::Config = server.parse()?;
+            config.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
+            let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
+            let driving = tokio::spawn(connection);
+            let done = client.batch_execute(&statement).await;
+            drop(client);
+            let _ = driving.await;
+            done
+        })
+    });
+    work.join().expect("the statement does not panic")
+}
+
+/// Leaves the server as it was found; one that is gone needs no cleaning.
+#[cfg(feature = "postgres")]
+struct PostgresSchema((String, String));
+
+#[cfg(feature = "postgres")]
+impl Drop for PostgresSchema {
+    fn drop(&mut self) {
+        let _ = run_on_postgres(&self.0.0, &self.0.1);
+    }
+}
+
+/// A database of its own on the MariaDB server of this run.
+///
+/// # Panics
+/// If this run includes no such server, or its address makes no sense.
+#[cfg(feature = "mysql")]
+pub fn mysql() -> Engine {
+    use lockline::EngineUrl;
+    use lockline::drivers::mysql::{Mysql, MysqlConfig};
+    let server = crate::engines::required_url("mysql")
+        .unwrap_or_else(|| panic!("{} names no mysql", crate::engines::VARIABLE));
+    let database = format!("test_{:016x}", fastrand::u64(..));
+    run_on_mysql(&server, &format!("CREATE DATABASE {database}")).expect("a database is made");
+    let (base, _) = server.rsplit_once('/').expect("the address names a database");
+    let url = format!("{base}/{database}");
+    let config = EngineUrl::parse(&url).and_then(MysqlConfig::from_url).expect("the address makes sense");
+    let open = move |bells| {
+        let config = config.clone();
+        async move { Ok(Arc::new(Mysql::connect(config, bells).await?) as Arc<dyn Driver>) }
+    };
+    let to_forget = (server.clone(), format!("DELETE FROM {database}.lockline_claims"));
+    Engine::new("mysql", url, open)
+        .forgets(move || run_on_mysql(&to_forget.0, &to_forget.1).expect("the claims are deleted"))
+        .keeps(MysqlDatabase(server, format!("DROP DATABASE {database}")))
+}
+
+/// Runs one statement on a session of its own, on a thread of its own: whoever asks may be inside a runtime.
+#[cfg(feature = "mysql")]
+fn run_on_mysql(server: &str, statement: &str) -> Result<(), sqlx::Error> {
+    use sqlx::Connection;
+    let (server, statement) = (server.to_owned(), statement.to_owned());
+    let work = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut session = sqlx::mysql::MySqlConnection::connect(&server).await?;
+            sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut session).await?;
+            session.close().await
+        })
+    });
+    work.join().expect("the statement does not panic")
+}
+
+/// Leaves the server as it was found; one that is gone needs no cleaning.
+#[cfg(feature = "mysql")]
+struct MysqlDatabase(String, String);
+
+#[cfg(feature = "mysql")]
+impl Drop for MysqlDatabase {
+    fn drop(&mut self) {
+        let _ = run_on_mysql(&self.0, &self.1);
     }
 }

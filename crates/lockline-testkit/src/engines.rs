@@ -36,6 +36,12 @@ pub const SERVERS: &[&str] = &[
     "etcd",
     #[cfg(feature = "etcd")]
     "etcd-cluster",
+    #[cfg(feature = "mysql")]
+    "mysql",
+    #[cfg(feature = "postgres")]
+    "postgres",
+    #[cfg(feature = "postgres")]
+    "postgres-pooled",
 ];
 
 /// The servers that this run must include, by engine name.
@@ -84,6 +90,12 @@ pub fn summary() -> String {
     }
     if cfg!(not(feature = "etcd")) {
         left_out.extend(["etcd", "etcd-cluster"]);
+    }
+    if cfg!(not(feature = "mysql")) {
+        left_out.push("mysql");
+    }
+    if cfg!(not(feature = "postgres")) {
+        left_out.push("postgres");
     }
     let left_out = if left_out.is_empty() { "none".to_owned() } else { left_out.join(", ") };
     format!("engines run: {}; left out: {left_out} (`cargo xtask test` starts the servers)", run.join(", "))

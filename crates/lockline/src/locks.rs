@@ -9,6 +9,10 @@ use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query};
 #[cfg(feature = "etcd")]
 use crate::drivers::etcd::{Etcd, EtcdConfig};
 use crate::drivers::memory::{Memory, MemoryDriver};
+#[cfg(feature = "mysql")]
+use crate::drivers::mysql::{Mysql, MysqlConfig};
+#[cfg(feature = "postgres")]
+use crate::drivers::postgres::{Postgres, PostgresConfig};
 #[cfg(feature = "redis")]
 use crate::drivers::redis::{Redis, RedisConfig};
 #[cfg(feature = "sqlite")]
@@ -244,7 +248,9 @@ impl Owner {
 
 /// What stands between a client and its driver.
 #[derive(Clone)]
-struct Layer(Arc<dyn Fn(Arc<dyn Driver>) -> Arc<dyn Driver> + Send + Sync>);
+struct Layer(Arc<Wrap>);
+
+type Wrap = dyn Fn(Arc<dyn Driver>) -> Arc<dyn Driver> + Send + Sync;
 
 impl std::fmt::Debug for Layer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -368,6 +374,10 @@ impl Builder {
             "zookeeper" | "zookeepers" => self.zookeeper(ZookeeperConfig::from_url(url)?).await,
             #[cfg(feature = "etcd")]
             "etcd" | "etcds" => self.etcd(EtcdConfig::from_url(url)?).await,
+            #[cfg(feature = "mysql")]
+            "mysql" => self.mysql(MysqlConfig::from_url(url)?).await,
+            #[cfg(feature = "postgres")]
+            "postgres" => self.postgres(PostgresConfig::from_url(url)?).await,
             _ => Err(url.unknown_scheme()),
         }
     }
@@ -435,6 +445,33 @@ impl Builder {
     #[cfg(feature = "etcd")]
     pub async fn etcd(self, config: EtcdConfig) -> Result<Locks> {
         self.driver(async move |bells| Ok(Arc::new(Etcd::connect(config, bells).await?) as Arc<dyn Driver>))
+    }
+
+    /// Locks among everything that can reach a PostgreSQL server.
+    ///
+    /// # Errors
+    /// A bad option; a server that cannot be reached, or must not be trusted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves at most the schema behind.
+    #[cfg(feature = "postgres")]
+    pub async fn postgres(self, config: PostgresConfig) -> Result<Locks> {
+        self.driver(async move |bells| {
+            Ok(Arc::new(Postgres::connect(config, bells).await?) as Arc<dyn Driver>)
+        })
+        .await
+    }
+
+    /// Locks among everything that can reach a MariaDB or MySQL server.
+    ///
+    /// # Errors
+    /// A bad option; a server that cannot be reached, or must not be trusted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves at most the tables and procedures behind.
+    #[cfg(feature = "mysql")]
+    pub async fn mysql(self, config: MysqlConfig) -> Result<Locks> {
+        self.driver(async move |bells| Ok(Arc::new(Mysql::connect(config, bells).await?) as Arc<dyn Driver>))
             .await
     }
 

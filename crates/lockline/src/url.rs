@@ -156,6 +156,12 @@ fn known_schemes() -> String {
     if cfg!(feature = "etcd") {
         built.push("etcd://host:2379");
     }
+    if cfg!(feature = "mysql") {
+        built.push("mysql://user@host/database");
+    }
+    if cfg!(feature = "postgres") {
+        built.push("postgres://user@host/database");
+    }
     format!("this build knows {}", built.join(" and "))
 }
 

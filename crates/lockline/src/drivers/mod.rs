@@ -1,15 +1,30 @@
 //! The engines. A driver is the engine's six verbs and nothing else: see [`driver`](crate::driver).
 
 #[cfg(test)]
-#[cfg(any(feature = "redis", feature = "sqlite", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "zookeeper"
+))]
 // Where tickets are the engine's own, only its board of bells is of use.
-#[cfg_attr(not(any(feature = "redis", feature = "sqlite")), allow(dead_code))]
+#[cfg_attr(
+    not(any(feature = "redis", feature = "sqlite", feature = "postgres", feature = "mysql")),
+    allow(dead_code)
+)]
 pub(crate) mod against_the_line;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod relational;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(feature = "zookeeper")]

@@ -8,6 +8,7 @@
 pub mod zookeeper;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+pub mod sql;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,82 @@
+//! The driver against the pure machine, and against servers that are killed, promoted, closed to us or behind a pooler.
+//!
+//! They need PostgreSQL's programs, and run if `LOCKLINE_TEST_ENGINES` names `postgres`, as `cargo xtask test` does. Most use
+//! a schema of their own on that server; those that do harm start a server of their own.
+
+mod against_the_line;
+mod faults;
+mod refusals;
+mod server;
+mod standby;
+mod tls;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Postgres, PostgresConfig};
+use crate::drivers::against_the_line::Heard;
+use crate::line::{Claim, ClaimId, Mode, Place, Standing, Ticket, Who};
+use crate::name::Name;
+use crate::url::EngineUrl;
+pub(super) use server::Server;
+
+/// The server of this run; if there is none, says so.
+fn included() -> Option<PostgresConfig> {
+    let engines = std::env::var("LOCKLINE_TEST_ENGINES").unwrap_or_default();
+    let url = engines.split_whitespace().find_map(|engine| engine.strip_prefix("postgres="));
+    let Some(url) = url else {
+        let test = std::thread::current().name().unwrap_or_default().to_owned();
+        // Written past the test harness, which swallows what a passing test prints.
+        let line = format!("{test}: postgres is left out (LOCKLINE_TEST_ENGINES does not name it)\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        return None;
+    };
+    Some(PostgresConfig::from_url(EngineUrl::parse(url).unwrap()).unwrap().schema(fresh("test")))
+}
+
+/// A name that nobody else uses.
+fn fresh(what: &str) -> String {
+    format!("{what}_{:08x}", ClaimId::random().as_u128() >> 96)
+}
+
+fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
+    let who = Who { owner: "te ster".into(), host: "here".into(), pid: std::process::id() };
+    Claim {
+        name: Name::new(name).unwrap(),
+        id: ClaimId::random(),
+        mode,
+        lease,
+        who: Arc::new(who),
+        identity: None,
+    }
+}
+
+fn place(claim: &Claim, ticket: Option<Ticket>) -> Place {
+    Place { name: claim.name.clone(), id: claim.id, ticket, lease: claim.lease, last: false }
+}
+
+fn is_in(standing: &Standing) -> bool {
+    matches!(standing, Standing::In { .. })
+}
+
+async fn open(config: PostgresConfig) -> (Postgres, Arc<Heard>) {
+    let heard = Arc::new(Heard::default());
+    let postgres = Postgres::connect(config, heard.clone()).await.unwrap();
+    (postgres, heard)
+}
+
+/// A session beside the driver's, for what an operator does.
+async fn operator(config: &PostgresConfig) -> tokio_postgres::Client {
+    let (host, port) = &config.hosts[0];
+    let settings = format!("host={host} port={port} user=postgres dbname={}", config.login.database);
+    let (client, connection) = tokio_postgres::connect(&settings, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Leaves the server as it was found.
+async fn drop_schema(config: &PostgresConfig) {
+    let drop = format!("DROP SCHEMA IF EXISTS \"{}\" CASCADE", config.schema);
+    operator(config).await.batch_execute(&drop).await.unwrap();
+}
