@@ -445,6 +445,7 @@ impl Builder {
     #[cfg(feature = "etcd")]
     pub async fn etcd(self, config: EtcdConfig) -> Result<Locks> {
         self.driver(async move |bells| Ok(Arc::new(Etcd::connect(config, bells).await?) as Arc<dyn Driver>))
+            .await
     }
 
     /// Locks among everything that can reach a PostgreSQL server.
