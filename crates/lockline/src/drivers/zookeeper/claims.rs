@@ -222,8 +222,10 @@ impl Inner {
 
     /// Gives a claim a place, and has the janitor know.
     pub(super) fn settle_in(&self, entry: &Entry, spot: Spot) {
-        self.janitor.look_at(spot.deadline);
+        let deadline = spot.deadline;
         entry.with(|place| *place = Some(spot));
+        // Not before: a janitor that looked in between would find nothing, and sleep past this lease.
+        self.janitor.look_at(deadline);
     }
 
     /// The lease of a claim may end sooner than it would have.

@@ -243,7 +243,7 @@ impl ZookeeperConfig {
 /// stops answering, in the worst case: of these a third goes by until that is noticed, and a third is left to go on elsewhere.
 /// Not less than a busy machine stops a process for.
 fn silence(session: Duration) -> Duration {
-    (session / 5).clamp(Duration::from_millis(300), Duration::from_secs(5)).min(session * 2 / 5)
+    (session / 5).clamp(Duration::from_millis(500), Duration::from_secs(5)).min(session * 2 / 5)
 }
 
 fn bad(problem: &'static str) -> Error {

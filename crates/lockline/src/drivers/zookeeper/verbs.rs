@@ -196,6 +196,9 @@ impl Inner {
         claim: &Claim,
         data: &Data,
     ) -> Result<Option<Found>> {
+        // What was under way on the old connection has been done once the leader answers on the new one. If it does not,
+        // the list below waits for the connection, too.
+        let _ = session.client.sync("/").await;
         let places = Places::new(self.children(session, line, "join").await?);
         let own = places.iter().flat_map(|place| &place.nodes).filter(|node| node.id == Some(claim.id));
         for node in own {

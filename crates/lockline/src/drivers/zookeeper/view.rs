@@ -6,19 +6,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use zookeeper_client::{Error as ZkError, Stat};
 
 use super::bell::SETTLED;
-use super::claims::Inner;
+use super::claims::{GAP, Inner};
 use super::node::{CURATOR_REVOKE, Data, Node, is_evicted};
 use super::path;
 use super::recipe::Places;
 use super::session::Session;
 use super::verbs::ticket_of;
 use crate::driver::Query;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::line::{ClaimView, LineView, Ticket, Who};
 use crate::name::Name;
 
 /// The session for what no lease hangs on is the one that most claims use.
 pub(super) const USUAL_LEASE: Duration = Duration::from_secs(10);
+
+/// How often a look is begun anew.
+const LOOKS: usize = 3;
 
 /// How many lines are looked at at the same time.
 const AT_ONCE: usize = 64;
@@ -47,7 +50,18 @@ impl Inner {
         Ok(session)
     }
 
+    /// A look that a broken connection interrupted is begun anew on the next one.
     pub(super) async fn view(self: &Arc<Self>, query: &Query) -> Result<Vec<LineView>> {
+        for _ in 0..LOOKS {
+            match self.look(query).await {
+                Err(error) if error.kind() == ErrorKind::Unavailable => tokio::time::sleep(GAP).await,
+                seen => return seen,
+            }
+        }
+        self.look(query).await
+    }
+
+    async fn look(self: &Arc<Self>, query: &Query) -> Result<Vec<LineView>> {
         self.drop_lapsed(None).await;
         let session = self.up_to_date("view").await?;
         let base = &self.sessions.config.base;
