@@ -497,10 +497,7 @@ async fn tls_and_client_certificates() {
     server.wait().unwrap();
 }
 
-fn trial<F: Future<Output = ()>>(name: &str, behaviour: fn() -> F) -> Trial
-where
-    F: 'static,
-{
+fn trial<F: Future<Output = ()> + 'static>(name: &str, behaviour: fn() -> F) -> Trial {
     Trial::test(name, move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(async {
