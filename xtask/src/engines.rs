@@ -309,8 +309,13 @@ mod tests {
             let child = std::process::Command::new("sleep").arg("600").spawn()?;
             Ok(Started { url: Some("sleep://".to_owned()), processes: vec![child] })
         }
-        static SLEEPER: Engine =
-            Engine { name: "sleeper", feature: None, tortured: true, install: nothing_to_install, start: sleeper };
+        static SLEEPER: Engine = Engine {
+            name: "sleeper",
+            feature: None,
+            tortured: true,
+            install: nothing_to_install,
+            start: sleeper,
+        };
         let fleet = Fleet::start(&[&SLEEPER]).unwrap();
         let process = Process::of(fleet.started[0].1.processes[0].id()).unwrap();
         assert_eq!(fleet.environment(), ("LOCKLINE_TEST_ENGINES", "sleeper=sleep://".to_owned()));
