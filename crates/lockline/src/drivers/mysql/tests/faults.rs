@@ -145,6 +145,8 @@ async fn fencing_in_the_applications_own_transaction() {
         assert_eq!(check.verdict(changed).is_ok(), passes, "{fence:?}");
         if passes {
             transaction.commit().await.unwrap();
+        } else {
+            transaction.rollback().await.unwrap();
         }
     }
     database.done().await;

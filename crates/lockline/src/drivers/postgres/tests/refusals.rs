@@ -59,7 +59,7 @@ async fn logins_and_the_grants_of_the_guide() {
     postgres.leave(&place(&second, None)).await.unwrap();
 
     server.ask("REVOKE DELETE ON ALL TABLES IN SCHEMA lockline FROM locks").unwrap();
-    let held = claim("b", Mode::Exclusive, LEASE);
+    let held = claim("a", Mode::Exclusive, LEASE);
     postgres.join(&held, true).await.unwrap();
     let error = postgres.leave(&place(&held, None)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
