@@ -276,12 +276,19 @@ pub fn replicated(home: &Path, replicas: usize) -> Result<Vec<Server>> {
     Ok(servers)
 }
 
-/// A primary with two replicas, and three Sentinels that watch it as [`WATCHED`], and are quick to act.
+/// How long servers may be silent before another takes their place: for tests that kill them, and for those that do not
+/// and run on machines that are busy with other things.
+pub const QUICK: Duration = Duration::from_millis(500);
+/// See [`QUICK`].
+pub const PATIENT: Duration = Duration::from_secs(20);
+
+/// A primary with two replicas, and three Sentinels that watch it as [`WATCHED`].
 ///
 /// # Errors
 /// If they do not come together in time.
-pub fn watched(home: &Path) -> Result<(Vec<Server>, Vec<Server>)> {
+pub fn watched(home: &Path, silent_for: Duration) -> Result<(Vec<Server>, Vec<Server>)> {
     let servers = replicated(home, 2)?;
+    let silent_ms = silent_for.as_millis();
     let mut sentinels = Vec::new();
     for number in 0..3 {
         let name = format!("sentinel-{number}");
@@ -292,7 +299,7 @@ pub fn watched(home: &Path) -> Result<(Vec<Server>, Vec<Server>)> {
             folder.join("sentinel.conf"),
             format!(
                 "sentinel monitor {WATCHED} 127.0.0.1 {port} 2\n\
-                 sentinel down-after-milliseconds {WATCHED} 500\n\
+                 sentinel down-after-milliseconds {WATCHED} {silent_ms}\n\
                  sentinel failover-timeout {WATCHED} 3000\n\
                  sentinel parallel-syncs {WATCHED} 2\n"
             ),
@@ -321,14 +328,15 @@ pub fn watched(home: &Path) -> Result<(Vec<Server>, Vec<Server>)> {
 ///
 /// # Errors
 /// If they do not come together in time.
-pub fn cluster(home: &Path) -> Result<Vec<Server>> {
+pub fn cluster(home: &Path, silent_for: Duration) -> Result<Vec<Server>> {
+    let silent_ms = (silent_for * 2).as_millis().to_string();
     let mut nodes = Vec::new();
     for number in 0..6 {
         let options = [
             "--cluster-enabled",
             "yes",
             "--cluster-node-timeout",
-            "1000",
+            &silent_ms,
             "--cluster-replica-validity-factor",
             "0",
         ];

@@ -113,7 +113,7 @@ fn certificates_are_looked_at(home: &Path) {
 
 fn sentinel_and_replicas_by_their_lists(home: &Path) {
     run(async {
-        let (all, sentinels) = servers::watched(home).unwrap();
+        let (all, sentinels) = servers::watched(home, servers::QUICK).unwrap();
         give(&all, &shortest());
         give(&sentinels, &beside("the Sentinels"));
         let url = format!(
@@ -137,7 +137,7 @@ fn sentinel_and_replicas_by_their_lists(home: &Path) {
 
 fn cluster_by_its_list(home: &Path) {
     run(async {
-        let nodes = servers::cluster(home).unwrap();
+        let nodes = servers::cluster(home, servers::QUICK).unwrap();
         give(&nodes, &shortest());
         let url = format!("redis-cluster://locks:secret@{}?restart_guard=off", hosts(&nodes[..2]));
         assert_eq!(refused(&url).await, ErrorKind::Denied);

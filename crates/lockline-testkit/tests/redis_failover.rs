@@ -160,7 +160,7 @@ fn primary(sentinels: &[Server]) -> Option<u16> {
 /// The primary dies. Holders keep what was copied, waiters get in behind them, and everybody finds the new primary.
 fn sentinel_primary_is_killed(home: &Path) {
     run(async {
-        let (mut all, sentinels) = servers::watched(home).unwrap();
+        let (mut all, sentinels) = servers::watched(home, servers::QUICK).unwrap();
         let url = format!("redis-sentinel://{}/{WATCHED}?max_lease=10s", hosts(&sentinels));
         let (one, other) = (client(&url).await, client(&url).await);
         let turns = take_turns(&[&one, &other]);
@@ -187,7 +187,7 @@ fn sentinel_primary_is_killed(home: &Path) {
 /// The primary is stopped, another takes its place, and it comes back and believes for a while that nothing has happened.
 fn stopped_primary_comes_back(home: &Path) {
     run(async {
-        let (all, sentinels) = servers::watched(home).unwrap();
+        let (all, sentinels) = servers::watched(home, servers::QUICK).unwrap();
         let url = format!("redis-sentinel://{}/{WATCHED}?max_lease=10s&replicas=all", hosts(&sentinels));
         let (one, other) = (client(&url).await, client(&url).await);
         let turns = take_turns(&[&one, &other]);
@@ -228,7 +228,7 @@ const NAMES: usize = 12;
 /// A primary of a cluster dies. Locks elsewhere notice nothing; its own go on with its replica.
 fn cluster_primary_is_killed(home: &Path) {
     run(async {
-        let mut nodes = servers::cluster(home).unwrap();
+        let mut nodes = servers::cluster(home, servers::QUICK).unwrap();
         let url = format!("redis-cluster://{}?max_lease=10s", hosts(&nodes[..3]));
         let (one, other) = (client(&url).await, client(&url).await);
         let turns = take_turns(&[&one, &other]);
@@ -263,7 +263,7 @@ fn cluster_primary_is_killed(home: &Path) {
 /// All slots of one node move to another, key by key, while locks are held and taken in turns.
 fn slots_move_while_locks_are_held(home: &Path) {
     run(async {
-        let nodes = servers::cluster(home).unwrap();
+        let nodes = servers::cluster(home, servers::QUICK).unwrap();
         let url = format!("redis-cluster://{}?restart_guard=off", hosts(&nodes[..1]));
         let (one, other) = (client(&url).await, client(&url).await);
         let turns = take_turns(&[&one, &other]);

@@ -51,13 +51,13 @@ pub(super) fn replicas(home: &Path) -> Result<Started> {
 }
 
 pub(super) fn sentinel(home: &Path) -> Result<Started> {
-    let (all, sentinels) = servers::watched(home)?;
+    let (all, sentinels) = servers::watched(home, servers::PATIENT)?;
     let url = format!("redis-sentinel://{}/{WATCHED}?{NO_GUARD}", hosts(&sentinels));
     Ok(started(url, all.into_iter().chain(sentinels)))
 }
 
 pub(super) fn cluster(home: &Path) -> Result<Started> {
-    let nodes = servers::cluster(home)?;
+    let nodes = servers::cluster(home, servers::PATIENT)?;
     Ok(started(format!("redis-cluster://{}?{NO_GUARD}", hosts(&nodes[..3])), nodes))
 }
 
