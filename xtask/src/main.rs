@@ -54,12 +54,6 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
-    /// Shows that our locks and other clients' are the same locks, with the real clients; installs them.
-    Interop {
-        /// Only these peers.
-        #[arg(value_name = "PEERS")]
-        peers: Vec<String>,
-    },
     /// Everything that must hold before a change is merged.
     Ci {
         /// All but these steps.
@@ -99,7 +93,6 @@ fn run(command: Command) -> Result<()> {
             let torturer = workspace::torturer()?.context("there is no lockline-torture command yet")?;
             shell::run(release(&[torturer], None)?.args(args))
         }
-        Command::Interop { peers } => interop::interop(&peers),
         Command::Ci { except, only } => ci::ci(&except, &only),
     }
 }

@@ -96,7 +96,7 @@ impl Floor {
     pub async fn peer_once(&mut self) -> Result<Option<&'static str>> {
         let Floor::RoundTrip(server) = self else { return Ok(None) };
         if server.peer().is_some() {
-            server.peer_turn("uncontended", Box::pin(std::future::ready(Ok(())))).await?;
+            server.peer_turn(0, "uncontended", Box::pin(std::future::ready(Ok(())))).await?;
         }
         Ok(server.peer())
     }

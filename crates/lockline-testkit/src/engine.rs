@@ -344,6 +344,7 @@ struct CleanedEtcd(Arc<EtcdKeys>);
 impl Drop for CleanedEtcd {
     fn drop(&mut self) {
         let _ = self.0.delete();
+    }
 }
 
 /// A schema of its own on the PostgreSQL server that this run calls `name`.

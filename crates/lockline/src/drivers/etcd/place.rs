@@ -300,6 +300,7 @@ mod tests {
             lease: Duration::from_millis(1500),
             who: Arc::new(Who { owner: owner.into(), host: "ho st\n".into(), pid: 7 }),
             identity: None,
+            primitive: crate::line::Primitive::Mutex,
         }
     }
 

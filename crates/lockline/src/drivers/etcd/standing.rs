@@ -165,6 +165,7 @@ mod tests {
             lease: Duration::from_secs(1),
             who: Arc::new(Who { owner: "o".into(), host: "h".into(), pid: 1 }),
             identity: None,
+            primitive: crate::line::Primitive::Mutex,
         };
         let key = [line.key.as_slice(), &[b'0' + nth]].concat();
         let value = Card::of(&claim, "p").encode();

@@ -49,6 +49,7 @@ fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
         lease,
         who: Arc::new(who),
         identity: None,
+        primitive: crate::line::Primitive::Mutex,
     }
 }
 
