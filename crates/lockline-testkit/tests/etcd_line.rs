@@ -31,6 +31,10 @@ impl BellBoard for Heard {
         let heard = (name.as_str().to_owned(), bell.id.as_u128(), bell.ticket.get(), bell.news == News::In);
         self.0.lock().unwrap().push(heard);
     }
+    fn acknowledged(&self, _id: ClaimId, _replicas: u32) {}
+
+    fn look_now(&self, _id: ClaimId) {}
+
     fn look_at_all(&self) {}
 }
 
@@ -90,6 +94,7 @@ impl Pair {
             lease: LEASE,
             who: Arc::new(Who { owner: format!("owner {id}"), host: "h".into(), pid: 7 }),
             identity: identity.map(|identity| format!("identity {identity}").into()),
+            primitive: lockline::line::Primitive::Mutex,
         };
         let now = self.now();
         let step = self.lines.get_mut(&name).unwrap().join(now, &claim, wait);
