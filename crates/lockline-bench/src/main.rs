@@ -173,7 +173,10 @@ fn start() -> Result<ExitCode> {
 fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Result<ExitCode> {
     let wanted = if args.rows.is_empty() { RowName::ALL.to_vec() } else { args.rows.clone() };
     if let Some(row) = args.rows.iter().find(|row| !row.is_for(engine)) {
-        bail!("{row:?} is not for {}", engine.name());
+        bail!(
+            "the row {row:?} needs an engine that several processes can reach, and the command without a server; {} is none",
+            engine.name()
+        );
     }
     let tasks: Vec<Task> =
         wanted.into_iter().filter(|row| row.is_for(engine)).flat_map(RowName::tasks).collect();
