@@ -10,7 +10,9 @@ mod answer;
 mod view;
 
 pub(super) use address::{Login, host_and_port};
-pub(super) use answer::{Answer, decode_bell};
+pub(super) use answer::Answer;
+#[cfg(feature = "postgres")]
+pub(super) use answer::decode_bell;
 pub(super) use view::{ClaimRow, assemble};
 
 use std::sync::Arc;
