@@ -4,11 +4,14 @@
 //! empty folder, on a free port, as processes of its own.
 
 pub(crate) mod apt;
+mod etcd;
+mod postgres;
 mod redis;
 /// Shared with the tests that kill servers.
 #[path = "../../crates/lockline-testkit/src/redis_servers.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod redis_servers;
+mod zookeeper;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -88,6 +91,41 @@ pub(crate) const ENGINES: &[Engine] = &[
         tortured: false,
         install: redis::install,
         start: redis::replicas,
+    },
+    Engine {
+        name: "zookeeper",
+        feature: Some("zookeeper"),
+        tortured: false,
+        install: zookeeper::install,
+        start: zookeeper::start,
+    },
+    Engine {
+        name: "zookeeper-ensemble",
+        feature: Some("zookeeper"),
+        tortured: false,
+        install: zookeeper::install,
+        start: zookeeper::start_three,
+    },
+    Engine {
+        name: "etcd",
+        feature: Some("etcd"),
+        tortured: false,
+        install: etcd::install,
+        start: etcd::start,
+    },
+    Engine {
+        name: "etcd-cluster",
+        feature: Some("etcd"),
+        tortured: false,
+        install: etcd::install,
+        start: etcd::start_cluster,
+    },
+    Engine {
+        name: "postgres",
+        feature: Some("postgres"),
+        tortured: false,
+        install: postgres::install,
+        start: postgres::start,
     },
 ];
 

@@ -4,8 +4,10 @@
 //! to install it, and a function that shows what there is to show. The peers' own programs are in `xtask/interop/NAME`,
 //! and all speak the words of [`peer`].
 
+mod etcd;
 mod peer;
 mod redis;
+mod zookeeper;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -47,6 +49,20 @@ const PEERS: &[OtherClient] = &[
         install: redis::install_redisson,
         show: redis::show_redisson,
     },
+    OtherClient {
+        name: "kazoo",
+        engine: "zookeeper",
+        install: zookeeper::install_kazoo,
+        show: zookeeper::show_kazoo,
+    },
+    OtherClient {
+        name: "curator",
+        engine: "zookeeper",
+        install: zookeeper::install_curator,
+        show: zookeeper::show_curator,
+    },
+    OtherClient { name: "etcdctl", engine: "etcd", install: etcd::install_etcdctl, show: etcd::show_etcdctl },
+    OtherClient { name: "etcd-go", engine: "etcd", install: etcd::install_go, show: etcd::show_go },
 ];
 
 /// What one peer is shown with: the engine, its programs, and the table.

@@ -42,17 +42,17 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
-    /// Processes, faults and checkers on an engine, for long.
-    Torture {
-        /// The engine, and what the torturer's help lists.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
-        args: Vec<String>,
-    },
     /// Shows that our locks and other clients' are the same locks, with the real clients; installs them.
     Interop {
         /// Only these peers.
         #[arg(value_name = "PEERS")]
         peers: Vec<String>,
+    },
+    /// Processes, faults and checkers on an engine, for long.
+    Torture {
+        /// The engine, and what the torturer's help lists.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        args: Vec<String>,
     },
     /// Everything that must hold before a change is merged.
     Ci {
@@ -88,11 +88,11 @@ fn run(command: Command) -> Result<()> {
         Command::Engines { action: Action::Down } => engines::down(),
         // It measures the command, too.
         Command::Bench { args } => bench(&args),
+        Command::Interop { peers } => interop::interop(&peers),
         Command::Torture { args } => {
             let torturer = workspace::torturer()?.context("there is no lockline-torture command yet")?;
             shell::run(release(&[torturer], None)?.args(args))
         }
-        Command::Interop { peers } => interop::interop(&peers),
         Command::Ci { except, only } => ci::ci(&except, &only),
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::engine::{Engine, Site};
 use crate::floors::{Floor, serial_rate, timer_rate};
 use crate::row::Row;
-use crate::servers::{self, Pairs};
+use crate::servers::{self, Pairs, Peers};
 use crate::workers::{Arena, Ours, Tally, TokioMutexes, contest};
 
 /// How many workers, on which names, for how long each.
@@ -64,13 +64,28 @@ pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
     let value = if crowd.one_name { ours.changes_per_s } else { ours.acquisitions_per_s };
     let row = row.against("1/s", value, floor, (before + after) / 2.0);
     let row = row.with("acquisitions_per_s", ours.acquisitions_per_s);
-    if site.engine.is_embedded() || crowd.one_name {
+    if site.engine.is_embedded() {
+        return Ok(row);
+    }
+    let row = against_peer(site, crowd, window, row).await?;
+    if crowd.one_name {
         return Ok(row);
     }
     Ok(match servers::connect(site).await?.own_tool().await? {
         Some((tool, rate)) => row.with(tool, rate),
         None => row,
     })
+}
+
+/// What a peer reaches with as many workers, if one is measured on this engine.
+async fn against_peer(site: &Site, crowd: Crowd, window: Duration, row: Row) -> Result<Row> {
+    let server = servers::connect(site).await?;
+    let Some(name) = server.peer() else { return Ok(row) };
+    let arena = crowd.arena();
+    let peers = Peers { server, arena: arena.clone(), names: crowd.names(), hold: crowd.hold };
+    let tally = contest(peers, arena, None, window).await?;
+    let rate = if crowd.one_name { tally.changes_per_s } else { tally.acquisitions_per_s };
+    Ok(row.with(&format!("{name}_per_s"), rate))
 }
 
 async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<Tally> {

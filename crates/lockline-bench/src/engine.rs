@@ -23,6 +23,15 @@ pub enum Engine {
     /// One Redis server.
     #[cfg(feature = "redis")]
     Redis,
+    /// One ZooKeeper server.
+    #[cfg(feature = "zookeeper")]
+    Zookeeper,
+    /// Three ZooKeeper servers.
+    #[cfg(feature = "zookeeper")]
+    ZookeeperEnsemble,
+    /// One etcd server.
+    #[cfg(feature = "etcd")]
+    Etcd,
 }
 
 impl Engine {
@@ -34,6 +43,12 @@ impl Engine {
             Engine::Sqlite => "sqlite",
             #[cfg(feature = "redis")]
             Engine::Redis => "redis",
+            #[cfg(feature = "zookeeper")]
+            Engine::Zookeeper => "zookeeper",
+            #[cfg(feature = "zookeeper")]
+            Engine::ZookeeperEnsemble => "zookeeper-ensemble",
+            #[cfg(feature = "etcd")]
+            Engine::Etcd => "etcd",
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use lockline::Name;
-use lockline::line::{Claim, ClaimId, Line, Mode, Now, Ticket, Who};
+use lockline::line::{Claim, ClaimId, Line, Mode, Now, Primitive, Ticket, Who};
 use lockline::time::BootClock;
 
 use crate::engine::{Engine, Site};
@@ -89,6 +89,18 @@ impl Floor {
         Ok(())
     }
 
+    /// One turn on a peer's lock, if one is measured on this engine: what its figures are called.
+    ///
+    /// # Errors
+    /// What the peer fails with.
+    pub async fn peer_once(&mut self) -> Result<Option<&'static str>> {
+        let Floor::RoundTrip(server) = self else { return Ok(None) };
+        if server.peer().is_some() {
+            server.peer_turn(0, "uncontended", Box::pin(std::future::ready(Ok(())))).await?;
+        }
+        Ok(server.peer())
+    }
+
     /// How many commands for locks the engine has counted itself, if it counts.
     ///
     /// # Errors
@@ -154,6 +166,7 @@ pub fn pure_line_ns() -> Result<f64> {
             lease: Duration::from_secs(10),
             who: who.clone(),
             identity: None,
+            primitive: Primitive::Mutex,
         };
         std::hint::black_box(line.join(now(), &claim, true));
         std::hint::black_box(line.leave(now(), claim.id));

@@ -1,7 +1,11 @@
 //! What servers can do at least: a round trip, and the barest lock that is taken and given back.
 
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::fmt;
 use std::future::Future;
@@ -33,6 +37,16 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
     /// Takes the barest lock that people make on this engine, on the worker's own name, and gives it back.
     fn pair(&self, worker: usize) -> Soon<'_, ()>;
 
+    /// The lock that people would use otherwise, a library's or the server's own, if one is measured: what it is called.
+    fn peer(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Takes the peer's lock of this name, does what is to be done inside, and gives it back.
+    fn peer_turn<'a>(&'a self, _worker: usize, _name: &'a str, inside: Soon<'a, ()>) -> Soon<'a, ()> {
+        inside
+    }
+
     /// How many commands for locks the server has counted, if it counts.
     fn commands(&self) -> Soon<'_, Option<u64>> {
         Box::pin(std::future::ready(Ok(None)))
@@ -57,6 +71,10 @@ pub async fn connect(site: &Site) -> Result<Shared> {
     match site.engine {
         #[cfg(feature = "redis")]
         Engine::Redis => Ok(Arc::new(redis::Bare::connect(site).await?)),
+        #[cfg(feature = "zookeeper")]
+        Engine::Zookeeper | Engine::ZookeeperEnsemble => Ok(Arc::new(zookeeper::Bare::connect(site).await?)),
+        #[cfg(feature = "etcd")]
+        Engine::Etcd => Ok(Arc::new(etcd::Bare::connect(site).await?)),
         Engine::Memory => bail!("the engine is in this process"),
         #[allow(unreachable_patterns)] // Without any server there is nothing left.
         _ => bail!("the engine is a file"),
@@ -70,6 +88,30 @@ pub struct Pairs {
     pub server: Shared,
     /// Where to go with them.
     pub arena: Arc<Arena>,
+}
+
+/// Workers that take turns on a peer's locks.
+#[derive(Debug)]
+pub struct Peers {
+    /// Where.
+    pub server: Shared,
+    /// Where to go with them.
+    pub arena: Arc<Arena>,
+    /// On how many names.
+    pub names: usize,
+    /// How long to stay.
+    pub hold: std::time::Duration,
+}
+
+impl Contest for Peers {
+    async fn turn(&self, me: usize) -> Result<()> {
+        let name = (me % self.names).to_string();
+        let inside = Box::pin(async {
+            self.arena.visit(me, None, self.hold).await;
+            Ok(())
+        });
+        self.server.peer_turn(me, &name, inside).await
+    }
 }
 
 impl Contest for Pairs {

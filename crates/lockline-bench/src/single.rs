@@ -23,6 +23,7 @@ pub async fn uncontended(site: &Site, window: Duration) -> Result<Row> {
     let mutex = client.locks.mutex("uncontended");
     let mut floor = Floor::of(site).await?;
     let (mut floors, mut cycles) = (Times::default(), Times::default());
+    let mut peers: Option<(&'static str, Times)> = None;
     let mut turns = 0;
     let before = client.counts.now();
     let engine_before = floor.engine_commands().await?;
@@ -40,6 +41,11 @@ pub async fn uncontended(site: &Site, window: Duration) -> Result<Row> {
             mutex.lock().await?.release().await?;
             cycles.add(at.elapsed(), 1);
             turns += 1;
+        }
+        for _ in 0..IN_TURN {
+            let at = Instant::now();
+            let Some(name) = floor.peer_once().await? else { break };
+            peers.get_or_insert((name, Times::default())).1.add(at.elapsed(), 1);
         }
         // Nothing above waits on a memory engine, and the keeper wants to run, too.
         tokio::task::yield_now().await;
@@ -61,6 +67,10 @@ pub async fn uncontended(site: &Site, window: Duration) -> Result<Row> {
         .against("us", cycles.quantile_us(0.5), floor.name(), floors.quantile_us(0.5))
         .with("p99_us", cycles.quantile_us(0.99))
         .with("allocations", allocated);
+    let row = match peers {
+        Some((name, mut times)) => row.with(&format!("{name}_us"), times.quantile_us(0.5)),
+        None => row,
+    };
     Ok(match (site.engine, engine_before.zip(engine_after)) {
         (Engine::Memory, _) => row.with("pure_line_us", pure_line_ns()? / 1e3),
         #[cfg(feature = "sqlite")]

@@ -52,6 +52,9 @@ pub(crate) enum Command {
     Watch(LsArgs),
     /// Show a claim out of its line
     Evict(EvictArgs),
+    /// Print the SQL that makes an engine's tables, for operators of applications that may not create them
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    Schema(SchemaArgs),
     /// Print the completions for a shell
     Completions(CompletionsArgs),
     /// Print the manual page, of the whole or of one command
@@ -188,6 +191,35 @@ pub(crate) struct EvictArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArgs {
+    #[command(subcommand)]
+    pub(crate) engine: SchemaEngine,
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[derive(Debug, Subcommand)]
+pub(crate) enum SchemaEngine {
+    /// For PostgreSQL: pipe it into psql
+    #[cfg(feature = "postgres")]
+    Postgres {
+        /// The schema, as in the address
+        #[arg(long, value_name = "NAME", default_value = "lockline", value_parser = schema_name)]
+        schema: String,
+    },
+    /// For MariaDB and MySQL: pipe it into mariadb or mysql, with the database named there
+    #[cfg(feature = "mysql")]
+    Mysql,
+}
+
+#[cfg(feature = "postgres")]
+fn schema_name(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let fits = (1..=40).contains(&text.len()) && text.bytes().all(plain);
+    if fits { Ok(text.to_owned()) } else { Err("a schema is 1 to 40 letters, digits and _".to_owned()) }
 }
 
 #[derive(Debug, Args)]

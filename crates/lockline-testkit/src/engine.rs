@@ -22,6 +22,7 @@ pub struct Engine {
     url: String,
     open: Open,
     sees_dead_processes: bool,
+    rings_bells: bool,
     forget: Option<Box<dyn Fn() + Send + Sync>>,
     /// A temporary directory, a server that is stopped when it is dropped: what must live as long as the test.
     _keep: Box<dyn Any + Send + Sync>,
@@ -39,6 +40,7 @@ impl Engine {
             url: url.into(),
             open: Box::new(move |bells| Box::pin(open(bells))),
             sees_dead_processes: false,
+            rings_bells: true,
             forget: None,
             _keep: Box::new(()),
         }
@@ -48,6 +50,13 @@ impl Engine {
     #[must_use]
     pub fn sees_dead_processes(mut self) -> Engine {
         self.sees_dead_processes = true;
+        self
+    }
+
+    /// The engine cannot tell one client what another did: its waiters look by themselves.
+    #[must_use]
+    pub fn without_bells(mut self) -> Engine {
+        self.rings_bells = false;
         self
     }
 
@@ -79,6 +88,11 @@ impl Engine {
     /// Whether the end of a process is noticed before its leases end.
     pub fn notices_dead_processes(&self) -> bool {
         self.sees_dead_processes
+    }
+
+    /// Whether a client hears at once what another one did.
+    pub fn rings_bells(&self) -> bool {
+        self.rings_bells
     }
 
     /// Makes the engine forget every claim; `false` if it cannot be made to.
@@ -160,7 +174,7 @@ pub fn redis() -> Engine {
 /// A name space of its own on the same server, where locks are stored as other clients store theirs.
 ///
 /// # Panics
-/// As [`redis()`].
+/// As [`redis`].
 #[cfg(feature = "redis")]
 pub fn redis_layout(layout: &str) -> Engine {
     redis_with(&format!("layout={layout}&space=test-{:016x}:", fastrand::u64(..)))
@@ -228,5 +242,217 @@ struct CleanedUp(Arc<RedisKeys>);
 impl Drop for CleanedUp {
     fn drop(&mut self) {
         let _ = self.0.delete();
+    }
+}
+
+/// A path of its own on a ZooKeeper ensemble of this run, by the name that the run gives it.
+///
+/// # Panics
+/// If this run does not include it, or its address makes no sense.
+#[cfg(feature = "zookeeper")]
+pub fn zookeeper(server: &'static str) -> Engine {
+    use lockline::EngineUrl;
+    use lockline::drivers::zookeeper::{Zookeeper, ZookeeperConfig};
+    let hosts = crate::engines::required_url(server)
+        .unwrap_or_else(|| panic!("{} names no {server}", crate::engines::VARIABLE));
+    let base = format!("/test-{:016x}", fastrand::u64(..));
+    let url = format!("{hosts}{base}");
+    let config = EngineUrl::parse(&url).and_then(ZookeeperConfig::from_url).expect("the address makes sense");
+    let open = move |bells| {
+        let config = config.clone();
+        async move { Ok(Arc::new(Zookeeper::connect(config, bells).await?) as Arc<dyn Driver>) }
+    };
+    let forget = move || {
+        let (hosts, base) = (hosts.clone(), base.clone());
+        // On a thread of its own: a test has a runtime already.
+        let deleting = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(delete_claims(hosts.trim_start_matches("zookeeper://"), base))
+        });
+        deleting.join().expect("the thread ends well").expect("the claims are deleted");
+    };
+    Engine::new("zookeeper", url, open).forgets(forget)
+}
+
+/// Deletes every ephemeral znode below this one.
+#[cfg(feature = "zookeeper")]
+async fn delete_claims(hosts: &str, base: String) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let client = zookeeper_client::Client::connect(hosts).await?;
+    client.sync("/").await?;
+    let mut ahead = vec![base];
+    while let Some(path) = ahead.pop() {
+        match client.check_stat(&path).await? {
+            Some(stat) if stat.ephemeral_owner != 0 => drop(client.delete(&path, None).await),
+            Some(_) => {
+                ahead.extend(client.list_children(&path).await?.iter().map(|child| format!("{path}/{child}")))
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// A name space of its own on the etcd server, or the three of them, of this run.
+///
+/// # Panics
+/// If this run does not include it, or its address makes no sense.
+#[cfg(feature = "etcd")]
+pub fn etcd(which: &'static str) -> Engine {
+    use lockline::EngineUrl;
+    use lockline::drivers::etcd::{Etcd, EtcdConfig};
+    let server = crate::engines::required_url(which)
+        .unwrap_or_else(|| panic!("{} names no {which}", crate::engines::VARIABLE));
+    let space = format!("test-{:016x}/", fastrand::u64(..));
+    let url = format!("{server}{}space={space}", if server.contains('?') { '&' } else { '?' });
+    let config = EngineUrl::parse(&url).and_then(EtcdConfig::from_url).expect("the address makes sense");
+    let open = move |bells| {
+        let config = config.clone();
+        async move { Ok(Arc::new(Etcd::connect(config, bells).await?) as Arc<dyn Driver>) }
+    };
+    let keys = Arc::new(EtcdKeys { server, space });
+    let to_forget = keys.clone();
+    Engine::new(which, url, open)
+        .forgets(move || to_forget.delete().expect("the keys are deleted"))
+        .keeps(CleanedEtcd(keys))
+}
+
+/// All keys of one name space.
+#[cfg(feature = "etcd")]
+struct EtcdKeys {
+    server: String,
+    space: String,
+}
+
+#[cfg(feature = "etcd")]
+impl EtcdKeys {
+    /// Deletes them, all at once, as an operator would.
+    fn delete(&self) -> std::io::Result<()> {
+        let hosts = self.server.trim_start_matches("etcd://").split('?').next().unwrap_or_default();
+        let done = std::process::Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", hosts, "del", "--prefix", &self.space])
+            .output()?;
+        if done.status.success() { Ok(()) } else { Err(std::io::Error::other(format!("{done:?}"))) }
+    }
+}
+
+/// Leaves the server as it was found; one that is gone needs no cleaning.
+#[cfg(feature = "etcd")]
+struct CleanedEtcd(Arc<EtcdKeys>);
+
+#[cfg(feature = "etcd")]
+impl Drop for CleanedEtcd {
+    fn drop(&mut self) {
+        let _ = self.0.delete();
+    }
+}
+
+/// A schema of its own on the PostgreSQL server that this run calls `name`.
+///
+/// # Panics
+/// If this run includes no such server, or its address makes no sense.
+#[cfg(feature = "postgres")]
+pub fn postgres(name: &'static str) -> Engine {
+    use lockline::EngineUrl;
+    use lockline::drivers::postgres::{Postgres, PostgresConfig};
+    let server = crate::engines::required_url(name)
+        .unwrap_or_else(|| panic!("{} names no {name}", crate::engines::VARIABLE));
+    let schema = format!("test_{:016x}", fastrand::u64(..));
+    let url = format!("{server}{}schema={schema}", if server.contains('?') { '&' } else { '?' });
+    let config = EngineUrl::parse(&url).and_then(PostgresConfig::from_url).expect("the address makes sense");
+    let open = move |bells| {
+        let config = config.clone();
+        async move { Ok(Arc::new(Postgres::connect(config, bells).await?) as Arc<dyn Driver>) }
+    };
+    let to_forget = (server.clone(), format!("DELETE FROM {schema}.claims"));
+    let clean_up = (server, format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
+    let engine = Engine::new(name, url, open)
+        .forgets(move || run_on_postgres(&to_forget.0, &to_forget.1).expect("the claims are deleted"))
+        .keeps(PostgresSchema(clean_up));
+    if name == "postgres-pooled" { engine.without_bells() } else { engine }
+}
+
+/// Runs one statement on a session of its own, on a thread of its own: whoever asks may be inside a runtime.
+#[cfg(feature = "postgres")]
+fn run_on_postgres(server: &str, statement: &str) -> Result<(), tokio_postgres::Error> {
+    // Its options are ours, and nothing to this client.
+    let server = server.split('?').next().unwrap_or_default().to_owned();
+    let statement = statement.to_owned();
+    let work = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut config: tokio_postgres::Config = server.parse()?;
+            config.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
+            let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
+            let driving = tokio::spawn(connection);
+            let done = client.batch_execute(&statement).await;
+            drop(client);
+            let _ = driving.await;
+            done
+        })
+    });
+    work.join().expect("the statement does not panic")
+}
+
+/// Leaves the server as it was found; one that is gone needs no cleaning.
+#[cfg(feature = "postgres")]
+struct PostgresSchema((String, String));
+
+#[cfg(feature = "postgres")]
+impl Drop for PostgresSchema {
+    fn drop(&mut self) {
+        let _ = run_on_postgres(&self.0.0, &self.0.1);
+    }
+}
+
+/// A database of its own on the MariaDB server of this run.
+///
+/// # Panics
+/// If this run includes no such server, or its address makes no sense.
+#[cfg(feature = "mysql")]
+pub fn mysql() -> Engine {
+    use lockline::EngineUrl;
+    use lockline::drivers::mysql::{Mysql, MysqlConfig};
+    let server = crate::engines::required_url("mysql")
+        .unwrap_or_else(|| panic!("{} names no mysql", crate::engines::VARIABLE));
+    let database = format!("test_{:016x}", fastrand::u64(..));
+    run_on_mysql(&server, &format!("CREATE DATABASE {database}")).expect("a database is made");
+    let (base, _) = server.rsplit_once('/').expect("the address names a database");
+    let url = format!("{base}/{database}");
+    let config = EngineUrl::parse(&url).and_then(MysqlConfig::from_url).expect("the address makes sense");
+    let open = move |bells| {
+        let config = config.clone();
+        async move { Ok(Arc::new(Mysql::connect(config, bells).await?) as Arc<dyn Driver>) }
+    };
+    let to_forget = (server.clone(), format!("DELETE FROM {database}.lockline_claims"));
+    Engine::new("mysql", url, open)
+        .forgets(move || run_on_mysql(&to_forget.0, &to_forget.1).expect("the claims are deleted"))
+        .keeps(MysqlDatabase(server, format!("DROP DATABASE {database}")))
+}
+
+/// Runs one statement on a session of its own, on a thread of its own: whoever asks may be inside a runtime.
+#[cfg(feature = "mysql")]
+fn run_on_mysql(server: &str, statement: &str) -> Result<(), sqlx::Error> {
+    use sqlx::Connection;
+    let (server, statement) = (server.to_owned(), statement.to_owned());
+    let work = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut session = sqlx::mysql::MySqlConnection::connect(&server).await?;
+            sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut session).await?;
+            session.close().await
+        })
+    });
+    work.join().expect("the statement does not panic")
+}
+
+/// Leaves the server as it was found; one that is gone needs no cleaning.
+#[cfg(feature = "mysql")]
+struct MysqlDatabase(String, String);
+
+#[cfg(feature = "mysql")]
+impl Drop for MysqlDatabase {
+    fn drop(&mut self) {
+        let _ = run_on_mysql(&self.0, &self.1);
     }
 }

@@ -28,6 +28,20 @@ pub const SERVERS: &[&str] = &[
     "redis-cluster",
     #[cfg(feature = "redis")]
     "redis-replicas",
+    #[cfg(feature = "zookeeper")]
+    "zookeeper",
+    #[cfg(feature = "zookeeper")]
+    "zookeeper-ensemble",
+    #[cfg(feature = "etcd")]
+    "etcd",
+    #[cfg(feature = "etcd")]
+    "etcd-cluster",
+    #[cfg(feature = "mysql")]
+    "mysql",
+    #[cfg(feature = "postgres")]
+    "postgres",
+    #[cfg(feature = "postgres")]
+    "postgres-pooled",
 ];
 
 /// The servers that this run must include, by engine name.
@@ -70,6 +84,18 @@ pub fn summary() -> String {
     }
     if cfg!(not(feature = "redis")) {
         left_out.push("redis");
+    }
+    if cfg!(not(feature = "zookeeper")) {
+        left_out.push("zookeeper");
+    }
+    if cfg!(not(feature = "etcd")) {
+        left_out.extend(["etcd", "etcd-cluster"]);
+    }
+    if cfg!(not(feature = "mysql")) {
+        left_out.push("mysql");
+    }
+    if cfg!(not(feature = "postgres")) {
+        left_out.push("postgres");
     }
     let left_out = if left_out.is_empty() { "none".to_owned() } else { left_out.join(", ") };
     format!("engines run: {}; left out: {left_out} (`cargo xtask test` starts the servers)", run.join(", "))

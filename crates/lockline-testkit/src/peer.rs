@@ -31,6 +31,17 @@ pub enum Command {
         /// A shared owner identity to lock under.
         identity: Option<String>,
     },
+    /// Lock one side of a read-write lock.
+    LockSide {
+        /// Where to keep the guard.
+        slot: String,
+        /// The lock.
+        name: String,
+        /// How long to wait.
+        wait: Duration,
+        /// The write side; else the read side.
+        write: bool,
+    },
     /// Release the guard in the slot.
     Release {
         /// The guard.

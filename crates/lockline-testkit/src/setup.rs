@@ -16,6 +16,10 @@ use crate::peer::Peer;
 /// A lease that ends in no test: what must not depend on a lease is tested on it.
 pub const LONG: Duration = Duration::from_secs(60);
 
+/// In place of [`LONG`] on an engine that rings no bells: there a renewal, or the end of a lease, is what tells a client that
+/// something happened to it, and must come [`SOON`].
+pub const WITHOUT_BELLS: Duration = Duration::from_secs(6);
+
 /// A lease that ends soon, for tests of its end. Not shorter: a busy machine stops a process for 100 ms and more.
 pub const SHORT: Duration = Duration::from_millis(600);
 
@@ -49,6 +53,10 @@ impl Setup {
         &self.engine
     }
 
+    fn long(&self) -> Duration {
+        if self.engine.rings_bells() { LONG } else { WITHOUT_BELLS }
+    }
+
     /// A client with a [`LONG`] lease.
     pub async fn client(&self) -> Locks {
         self.client_with(|builder| builder).await
@@ -56,7 +64,7 @@ impl Setup {
 
     /// A client with options; the lease is [`LONG`] unless they say otherwise.
     pub async fn client_with(&self, options: impl FnOnce(Builder) -> Builder) -> Locks {
-        let builder = options(Locks::builder().lease(LONG));
+        let builder = options(Locks::builder().lease(self.long()));
         builder.connect(self.engine.url()).await.expect("the engine can be reached")
     }
 
@@ -69,7 +77,7 @@ impl Setup {
     pub async fn faulty_with(&self, options: impl FnOnce(Builder) -> Builder) -> (Locks, Faults) {
         let faults = Faults::default();
         let put_between = async |bells| faults.put_between(bells, |bells| self.engine.open(bells)).await;
-        let locks = options(Locks::builder().lease(LONG))
+        let locks = options(Locks::builder().lease(self.long()))
             .driver(put_between)
             .await
             .expect("the engine can be reached");
@@ -78,7 +86,7 @@ impl Setup {
 
     /// A child process with a client on the same engine.
     pub async fn peer(&self, label: &str) -> Peer {
-        self.peer_with(label, LONG).await
+        self.peer_with(label, self.long()).await
     }
 
     /// A child process whose client has this lease.

@@ -6,11 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query};
+#[cfg(feature = "etcd")]
+use crate::drivers::etcd::{Etcd, EtcdConfig};
 use crate::drivers::memory::{Memory, MemoryDriver};
+#[cfg(feature = "mysql")]
+use crate::drivers::mysql::{Mysql, MysqlConfig};
+#[cfg(feature = "postgres")]
+use crate::drivers::postgres::{Postgres, PostgresConfig};
 #[cfg(feature = "redis")]
 use crate::drivers::redis::{Redis, RedisConfig};
 #[cfg(feature = "sqlite")]
 use crate::drivers::sqlite::{Sqlite, SqliteConfig};
+#[cfg(feature = "zookeeper")]
+use crate::drivers::zookeeper::{Zookeeper, ZookeeperConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::bells::Board;
 use crate::hold::client::{Client, Departures, Settings};
@@ -362,6 +370,14 @@ impl Builder {
             #[cfg(feature = "redis")]
             "redis" | "redis+unix" | "rediss" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
             | "rediss-cluster" => self.redis(RedisConfig::from_url(url)?).await,
+            #[cfg(feature = "zookeeper")]
+            "zookeeper" | "zookeepers" => self.zookeeper(ZookeeperConfig::from_url(url)?).await,
+            #[cfg(feature = "etcd")]
+            "etcd" | "etcds" => self.etcd(EtcdConfig::from_url(url)?).await,
+            #[cfg(feature = "mysql")]
+            "mysql" => self.mysql(MysqlConfig::from_url(url)?).await,
+            #[cfg(feature = "postgres")]
+            "postgres" => self.postgres(PostgresConfig::from_url(url)?).await,
             _ => Err(url.unknown_scheme()),
         }
     }
@@ -402,6 +418,61 @@ impl Builder {
     #[cfg(feature = "redis")]
     pub async fn redis(self, config: RedisConfig) -> Result<Locks> {
         self.driver(async move |bells| Ok(Arc::new(Redis::connect(config, bells).await?) as Arc<dyn Driver>))
+            .await
+    }
+
+    /// Locks among everything that can reach a ZooKeeper ensemble.
+    ///
+    /// # Errors
+    /// A bad option; an ensemble that cannot be reached, or refuses the login.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind but a session that ends by itself.
+    #[cfg(feature = "zookeeper")]
+    pub async fn zookeeper(self, config: ZookeeperConfig) -> Result<Locks> {
+        let open =
+            async move |bells| Ok(Arc::new(Zookeeper::connect(config, bells).await?) as Arc<dyn Driver>);
+        self.driver(open).await
+    }
+
+    /// Locks among everything that can reach an etcd cluster.
+    ///
+    /// # Errors
+    /// A bad option; a cluster that cannot be reached, or refuses the login.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    #[cfg(feature = "etcd")]
+    pub async fn etcd(self, config: EtcdConfig) -> Result<Locks> {
+        self.driver(async move |bells| Ok(Arc::new(Etcd::connect(config, bells).await?) as Arc<dyn Driver>))
+            .await
+    }
+
+    /// Locks among everything that can reach a PostgreSQL server.
+    ///
+    /// # Errors
+    /// A bad option; a server that cannot be reached, or must not be trusted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves at most the schema behind.
+    #[cfg(feature = "postgres")]
+    pub async fn postgres(self, config: PostgresConfig) -> Result<Locks> {
+        self.driver(async move |bells| {
+            Ok(Arc::new(Postgres::connect(config, bells).await?) as Arc<dyn Driver>)
+        })
+        .await
+    }
+
+    /// Locks among everything that can reach a MariaDB or MySQL server.
+    ///
+    /// # Errors
+    /// A bad option; a server that cannot be reached, or must not be trusted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves at most the tables and procedures behind.
+    #[cfg(feature = "mysql")]
+    pub async fn mysql(self, config: MysqlConfig) -> Result<Locks> {
+        self.driver(async move |bells| Ok(Arc::new(Mysql::connect(config, bells).await?) as Arc<dyn Driver>))
             .await
     }
 

@@ -32,7 +32,9 @@ const SCHEMES: &[&str] = &[
     "mysql",
     "postgres",
     "zookeeper",
+    "zookeepers",
     "etcd",
+    "etcds",
 ];
 
 impl EngineUrl {
@@ -147,6 +149,18 @@ fn known_schemes() -> String {
     }
     if cfg!(feature = "redis") {
         built.push("redis://host:6379");
+    }
+    if cfg!(feature = "zookeeper") {
+        built.push("zookeeper://host:2181,host:2181/path");
+    }
+    if cfg!(feature = "etcd") {
+        built.push("etcd://host:2379");
+    }
+    if cfg!(feature = "mysql") {
+        built.push("mysql://user@host/database");
+    }
+    if cfg!(feature = "postgres") {
+        built.push("postgres://user@host/database");
     }
     format!("this build knows {}", built.join(" and "))
 }

@@ -149,6 +149,13 @@ impl Lockline {
         self.answer()
     }
 
+    /// Asks for one side of a read-write lock; `None` if it was busy.
+    pub(crate) fn side(&mut self, name: &str, write: bool, wait: Duration) -> Result<Option<u64>> {
+        let wait = json!({ "secs": wait.as_secs(), "nanos": wait.subsec_nanos() });
+        self.send(&json!({ "LockSide": { "slot": name, "name": name, "wait": wait, "write": write } }))?;
+        self.answer()
+    }
+
     /// Gets a lock, and fails if it is busy.
     pub(crate) fn hold(&mut self, name: &str) -> Result<u64> {
         self.lock(name, Duration::from_secs(20))?.context("we found it busy")

@@ -5,6 +5,8 @@ mod evict;
 mod ls;
 mod man;
 mod run;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod schema;
 mod show;
 mod watch;
 
@@ -20,6 +22,8 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Show(args) => finish(show::show(args)),
         Command::Watch(args) => finish(watch::watch(args)),
         Command::Evict(args) => finish(evict::evict(args)),
+        #[cfg(any(feature = "postgres", feature = "mysql"))]
+        Command::Schema(args) => finish(schema::schema(&args)),
         Command::Completions(args) => finish(completions::completions(&args)),
         Command::Man(args) => finish(man::man(&args)),
     }

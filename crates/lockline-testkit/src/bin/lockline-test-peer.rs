@@ -69,15 +69,12 @@ impl Peer {
                     None => mutex.lock().await.map(Some),
                     Some(wait) => mutex.try_lock_for(wait).await,
                 };
-                match got {
-                    Ok(Some(guard)) => {
-                        let token = guard.fence().token();
-                        self.put(slot, guard);
-                        Answer::Locked { token }
-                    }
-                    Ok(None) => Answer::Busy,
-                    Err(error) => failed(&error),
-                }
+                self.keep(slot, got)
+            }
+            Command::LockSide { slot, name, wait, write } => {
+                let lock = self.locks.rwlock(name);
+                let got = if write { lock.try_write_for(wait).await } else { lock.try_read_for(wait).await };
+                self.keep(slot, got)
             }
             Command::Release { slot } => match self.take(&slot).release().await {
                 Ok(()) => Answer::Done,
@@ -113,6 +110,18 @@ impl Peer {
                 let thread = std::thread::spawn(move || fork_blocking(&url, &name));
                 thread.join().unwrap_or(Answer::Failed { error: "panicked".to_owned() })
             }
+        }
+    }
+
+    fn keep(&self, slot: String, got: lockline::Result<Option<Guard>>) -> Answer {
+        match got {
+            Ok(Some(guard)) => {
+                let token = guard.fence().token();
+                self.put(slot, guard);
+                Answer::Locked { token }
+            }
+            Ok(None) => Answer::Busy,
+            Err(error) => failed(&error),
         }
     }
 

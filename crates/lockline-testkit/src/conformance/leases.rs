@@ -95,7 +95,7 @@ pub async fn max_hold_is_lost_at_the_cap(setup: &Setup) {
 
 /// §3: `remaining` is what is left of `t_send + lease − (1 % of lease + 2 ms)`.
 pub async fn remaining_counts_down_from_less_than_the_lease(setup: &Setup) {
-    let locks = setup.client().await;
+    let locks = setup.client_with(|builder| builder.lease(LONG)).await;
     let guard = locks.mutex("m").lock().await.unwrap();
     let margin = LONG / 100 + Duration::from_millis(2);
     let first = guard.remaining();

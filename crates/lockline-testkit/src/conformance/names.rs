@@ -207,7 +207,7 @@ pub async fn prefixes_are_name_spaces(setup: &Setup) {
 
 /// §4 `view`, §7 `show`: owner, host, pid, mode, remaining lease, since when, and the order of the line.
 pub async fn view_shows_who_and_in_which_order(setup: &Setup) {
-    let ann = setup.client_with(|builder| builder.owner("ann")).await;
+    let ann = setup.client_with(|builder| builder.owner("ann").lease(LONG)).await;
     let bob = setup.client_with(|builder| builder.owner("bob").lease(LONG * 2)).await;
     let free = line(&ann, "m").await;
     assert!(free.holders.is_empty() && free.waiters.is_empty(), "a free name");

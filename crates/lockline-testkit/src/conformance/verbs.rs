@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockline::Name;
 use lockline::driver::{BellBoard, Bells, Driver, Query};
-use lockline::line::{Bell, Claim, ClaimId, Mode, Place, Standing, Who};
+use lockline::line::{Bell, Claim, ClaimId, Mode, Place, Primitive, Standing, Who};
 
 use crate::setup::{LONG, SHORT, Setup, within};
 
@@ -33,6 +33,7 @@ fn claim(name: &str, lease: Duration) -> Claim {
         lease,
         who: Arc::new(who),
         identity: None,
+        primitive: Primitive::Mutex,
     }
 }
 

@@ -2,15 +2,15 @@
 //! Each driver's tests bring their engine as a [`Subject`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::driver::{BellBoard, Driver, Query};
+use crate::driver::{Driver, Query};
 use crate::error::ErrorKind;
 use crate::line::{
-    Bell, Claim, ClaimId, Line, LineView, Mode, News, Now, Place, Refusal, Standing, Ticket, Who,
+    Bell, Claim, ClaimId, Line, LineView, Mode, News, Now, Place, Primitive, Refusal, Standing, Ticket, Who,
 };
 use crate::name::Name;
 use crate::time::Time;
@@ -30,83 +30,6 @@ pub(crate) trait Subject {
 
     /// What was rung since the last time; at least `expected` bells, unless they got lost.
     async fn heard(&self, expected: usize) -> Vec<(Name, Bell)>;
-}
-
-/// A claim of this process, by an owner whose name is not one word.
-pub(crate) fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
-    let who = Who { owner: "te ster".into(), host: "here".into(), pid: std::process::id() };
-    Claim {
-        name: Name::new(name).unwrap(),
-        id: ClaimId::random(),
-        mode,
-        lease,
-        who: Arc::new(who),
-        identity: None,
-    }
-}
-
-/// The place that a claim has, or may have.
-pub(crate) fn place(claim: &Claim, ticket: Option<Ticket>) -> Place {
-    Place { name: claim.name.clone(), id: claim.id, ticket, lease: claim.lease, last: false }
-}
-
-pub(crate) fn is_in(standing: &Standing) -> bool {
-    matches!(standing, Standing::In { .. })
-}
-
-/// A board that keeps what was rung.
-#[derive(Debug, Default)]
-pub(crate) struct Heard {
-    bells: Mutex<Vec<(Name, Bell)>>,
-    rung: tokio::sync::Notify,
-    /// How often somebody, or everybody, was told to look.
-    looks: Mutex<usize>,
-}
-
-impl Heard {
-    pub(crate) fn take(&self) -> Vec<(Name, Bell)> {
-        std::mem::take(&mut *self.bells.lock().unwrap())
-    }
-
-    /// The next bell, within ten seconds.
-    pub(crate) async fn next(&self) -> (Name, Bell) {
-        let wait = async {
-            loop {
-                if let Some(bell) = self.bells.lock().unwrap().pop() {
-                    return bell;
-                }
-                self.rung.notified().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), wait).await.expect("no bell rang")
-    }
-
-    #[cfg(feature = "redis")]
-    pub(crate) fn count(&self) -> usize {
-        self.bells.lock().unwrap().len()
-    }
-
-    #[cfg(feature = "redis")]
-    pub(crate) fn looks(&self) -> usize {
-        *self.looks.lock().unwrap()
-    }
-}
-
-impl BellBoard for Heard {
-    fn ring(&self, name: &Name, bell: &Bell) {
-        self.bells.lock().unwrap().push((name.clone(), bell.clone()));
-        self.rung.notify_one();
-    }
-
-    fn acknowledged(&self, _id: ClaimId, _replicas: u32) {}
-
-    fn look_now(&self, _id: ClaimId) {
-        *self.looks.lock().unwrap() += 1;
-    }
-
-    fn look_at_all(&self) {
-        *self.looks.lock().unwrap() += 1;
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -241,6 +164,7 @@ impl<S: Subject> Pair<S> {
                     lease: Duration::from_millis(*lease_ms),
                     who: Arc::new(Who { owner: format!("owner {id}"), host: "h".into(), pid: 7 }),
                     identity: identity.map(|identity| format!("identity {identity}").into()),
+                    primitive: Primitive::Mutex,
                 };
                 let now = self.now();
                 self.tick_others(Some(*name), &mut rung);

@@ -1,10 +1,29 @@
 //! The engines. A driver is the engine's six verbs and nothing else: see [`driver`](crate::driver).
 
 #[cfg(test)]
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "redis", feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub(crate) mod against_the_line;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod relational;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(test)]
+#[cfg(any(
+    feature = "redis",
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "zookeeper"
+))]
+pub(crate) mod testing;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;

@@ -12,7 +12,7 @@ use super::keeper::{self, BELL_IS_DUE};
 use super::spot::Spot;
 use super::validity::{Phase, valid_until};
 use crate::error::{Error, ErrorKind, LossReason, Result};
-use crate::line::{Claim, ClaimId, Mode, Standing, Who};
+use crate::line::{Claim, ClaimId, Mode, Primitive, Standing, Who};
 use crate::name::Name;
 use crate::time::Time;
 
@@ -51,6 +51,7 @@ pub(crate) struct Request {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) who: Arc<Who>,
     pub(crate) identity: Option<Arc<str>>,
+    pub(crate) primitive: Primitive,
 }
 
 /// One claim on its way in. If it is dropped before it became a grip, it leaves in the background.
@@ -106,6 +107,7 @@ impl Attempt {
             lease: request.lease,
             who: request.who.clone(),
             identity: request.identity.clone(),
+            primitive: request.primitive,
         };
         let spot = Arc::new(Spot::new(claim, client.meters.clone()));
         client.board.hang(&spot, client.settings.most_claims).map_err(|no_room| {

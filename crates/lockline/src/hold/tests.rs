@@ -307,6 +307,7 @@ async fn a_claim_that_was_to_be_looked_at_meanwhile_is_looked_at_again() {
         lease: LEASE,
         who: Arc::new(who),
         identity: None,
+        primitive: crate::line::Primitive::Mutex,
     };
     let spot = Arc::new(Spot::new(claim, Arc::new(Meters::new("test"))));
     assert!(board.hang(&spot, 1).is_ok());

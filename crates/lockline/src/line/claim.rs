@@ -112,6 +112,21 @@ pub struct Claim {
     pub who: Arc<Who>,
     /// An owner identity that several processes share: all its claims on a name stand on one place.
     pub identity: Option<Arc<str>>,
+    /// What the claimant calls the lock.
+    pub primitive: Primitive,
+}
+
+/// What a claimant calls a lock. The line does not care: a writer stands alone like the holder of a mutex. An engine whose
+/// locks are shared with programs that know nothing of Lockline has to write them down as those programs do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Primitive {
+    /// A mutex, or an election.
+    #[default]
+    Mutex,
+    /// One side of a read-write lock.
+    RwLock,
+    /// Some permits of a semaphore.
+    Semaphore,
 }
 
 /// A place to renew: the claim, the ticket it stands on, and until when it wants to stand there.

@@ -11,7 +11,7 @@ mod line;
 mod mode;
 mod view;
 
-pub use claim::{Bell, Claim, ClaimId, News, Place, Refusal, Standing, Step, Ticket, Who};
+pub use claim::{Bell, Claim, ClaimId, News, Place, Primitive, Refusal, Standing, Step, Ticket, Who};
 #[cfg(test)]
 pub(crate) use line::inspect::Seen;
 pub use line::{Line, Now, look_again};

@@ -7,7 +7,9 @@ use super::client::client_of;
 use super::network::{Body, Message};
 use super::properties::Broken;
 use super::scenarios::{Scenario, TICK};
-use crate::line::{Bell, Claim, ClaimId, Line, Mode, News, Now, Place, Seen, Standing, Ticket, Who};
+use crate::line::{
+    Bell, Claim, ClaimId, Line, Mode, News, Now, Place, Primitive, Seen, Standing, Ticket, Who,
+};
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::time::Time;
@@ -59,6 +61,7 @@ impl Engine {
                     lease: wants.asks(false),
                     who: who(),
                     identity: None,
+                    primitive: Primitive::Mutex,
                 };
                 let step = self.line.join(now, &claim, wants.wait);
                 let standing = step.answer.expect("nobody here has an identity to wait for");

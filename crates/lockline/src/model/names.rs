@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use stateright::{Checker, Model, Property};
 
-use crate::line::{Claim, ClaimId, Line, Mode, Now, Who};
+use crate::line::{Claim, ClaimId, Line, Mode, Now, Primitive, Who};
 use crate::name::Name;
 use crate::time::Time;
 
@@ -94,6 +94,7 @@ impl Names {
             mode,
             lease: Duration::from_secs(1),
             identity: self.plans[client].identity.then(|| owner.as_str().into()),
+            primitive: Primitive::Mutex,
             who: Arc::new(Who { owner, host: String::new(), pid: 0 }),
         }
     }

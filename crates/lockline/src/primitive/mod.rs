@@ -20,7 +20,7 @@ use crate::guard::Guard;
 use crate::hold::acquire::{Patience, Request, acquire};
 use crate::hold::client::Client;
 use crate::hold::grip::Grip;
-use crate::line::{Mode, Who};
+use crate::line::{Mode, Primitive, Who};
 use crate::name::Name;
 use crate::owner::{Owner, check_label, labelled};
 
@@ -37,12 +37,21 @@ pub(crate) struct Asking {
     lease: Option<Duration>,
     fixed: bool,
     max_hold: Option<Duration>,
+    primitive: Primitive,
 }
 
 impl Asking {
     pub(crate) fn anonymous(client: &Arc<Client>) -> Asking {
         let who = client.settings.who.clone();
-        Asking { client: client.clone(), owner: None, who, lease: None, fixed: false, max_hold: None }
+        Asking {
+            client: client.clone(),
+            owner: None,
+            who,
+            lease: None,
+            fixed: false,
+            max_hold: None,
+            primitive: Primitive::Mutex,
+        }
     }
 
     pub(crate) fn by(owner: &Owner) -> Asking {
@@ -54,7 +63,13 @@ impl Asking {
             lease: None,
             fixed: false,
             max_hold: None,
+            primitive: Primitive::Mutex,
         }
+    }
+
+    /// The same, for another kind of lock.
+    fn of(self, primitive: Primitive) -> Asking {
+        Asking { primitive, ..self }
     }
 
     fn labelled(&self, label: &str) -> Asking {
@@ -93,6 +108,7 @@ impl Asking {
             max_hold: self.max_hold,
             who: self.who.clone(),
             identity,
+            primitive: self.primitive,
         })
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Asking, options};
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::line::Mode;
+use crate::line::{Mode, Primitive};
 
 /// A lock for many readers or one writer, first come first served: a reader that comes after a waiting writer waits for
 /// it, so neither starves.
@@ -20,7 +20,7 @@ pub struct RwLock {
 
 impl RwLock {
     pub(crate) fn new(asking: Asking, name: &str) -> RwLock {
-        RwLock { asking, name: name.to_owned() }
+        RwLock { asking: asking.of(Primitive::RwLock), name: name.to_owned() }
     }
 
     options!();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Asking, options};
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::line::Mode;
+use crate::line::{Mode, Primitive};
 
 /// A number of permits, given out first come first served: who asks for many is not passed by those who ask for few.
 ///
@@ -20,7 +20,7 @@ pub struct Semaphore {
 
 impl Semaphore {
     pub(crate) fn new(asking: Asking, name: &str, limit: u32) -> Semaphore {
-        Semaphore { asking, name: name.to_owned(), limit }
+        Semaphore { asking: asking.of(Primitive::Semaphore), name: name.to_owned(), limit }
     }
 
     options!();

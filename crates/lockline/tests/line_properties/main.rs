@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockline::Name;
-use lockline::line::{Bell, Claim, ClaimId, ClaimView, Line, Mode, News, Now, Place, Standing, Ticket, Who};
+use lockline::line::{
+    Bell, Claim, ClaimId, ClaimView, Line, Mode, News, Now, Place, Primitive, Standing, Ticket, Who,
+};
 use lockline::time::Time;
 use proptest::prelude::*;
 
@@ -111,6 +113,7 @@ fn claim(wants: &Wants) -> Claim {
         // Ids are not shown to people; the pid tells the test who is who.
         who: Arc::new(Who { owner: String::new(), host: String::new(), pid: wants.number }),
         identity: wants.identity.map(|identity| format!("identity-{identity}").into()),
+        primitive: Primitive::Mutex,
     }
 }
 

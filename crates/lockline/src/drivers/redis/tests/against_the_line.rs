@@ -8,8 +8,9 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::{Server, included};
 use crate::driver::Driver;
-use crate::drivers::against_the_line::{BEGINS, Heard, Op, Pair, Subject, history};
+use crate::drivers::against_the_line::{BEGINS, Op, Pair, Subject, history};
 use crate::drivers::redis::{Redis, RedisConfig, RestartGuard};
+use crate::drivers::testing::Heard;
 use crate::line::{Bell, Now};
 use crate::name::Name;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Server, claim, included, is_in, open, place};
 use crate::driver::{Driver, Query};
-use crate::drivers::against_the_line::Heard;
 use crate::drivers::redis::{Redis, RedisConfig, RestartGuard};
+use crate::drivers::testing::Heard;
 use crate::error::{Error, ErrorKind};
 use crate::line::{Mode, News};
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::{Server, claim, included, is_in, open, place};
 use crate::driver::{Driver, Fencing};
-use crate::drivers::against_the_line::Heard;
 use crate::drivers::redis::{Redis, RedisConfig};
+use crate::drivers::testing::Heard;
 use crate::error::ErrorKind;
 use crate::line::{Mode, Standing};
 

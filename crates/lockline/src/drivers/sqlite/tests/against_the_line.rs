@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 
 use crate::driver::Driver;
-use crate::drivers::against_the_line::{BEGINS, Heard, Pair, Subject, history};
+use crate::drivers::against_the_line::{BEGINS, Pair, Subject, history};
 use crate::drivers::sqlite::{Sqlite, SqliteConfig};
+use crate::drivers::testing::Heard;
 use crate::line::{Bell, Now};
 use crate::name::Name;
 use crate::time::Time;

@@ -7,7 +7,7 @@ mod processes;
 
 use std::sync::Arc;
 
-pub(super) use crate::drivers::against_the_line::{Heard, claim, is_in, place};
+pub(super) use crate::drivers::testing::{Heard, claim, is_in, place};
 
 pub(super) async fn open(path: impl AsRef<std::path::Path>) -> (super::Sqlite, Arc<Heard>) {
     let heard = Arc::new(Heard::default());

@@ -4,6 +4,12 @@
 //! suspended laptop) after it looked at its lock and before it wrote. No lock service can prevent that; a resource that
 //! refuses tokens older than the newest it has seen can. See the fencing guide in `docs/fencing.md`.
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
+pub mod sql;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,0 +1,3 @@
+//! The suite on one PostgreSQL server, if this run includes it.
+
+lockline_testkit::conformance_on_server!("postgres", lockline_testkit::engine::postgres("postgres"));

@@ -1,0 +1,69 @@
+//! What the server's errors mean for a lock.
+
+use std::sync::Arc;
+
+use sqlx::mysql::MySqlDatabaseError;
+
+use crate::error::{Error, ErrorKind};
+
+/// The number of an error of the server.
+pub(super) fn number_of(error: &sqlx::Error) -> Option<u16> {
+    Some(error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?.number())
+}
+
+/// The server took the whole transaction back because of others: the same again may succeed at once.
+pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
+    matches!(number_of(error), Some(1213 | 1205))
+}
+
+/// As the caller sees it. `sent` tells that the statement may have reached the server.
+pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &sqlx::Error, sent: bool) -> Error {
+    let (kind, message, hint) = match number_of(error) {
+        Some(1045 | 1044 | 1698 | 1130) => (
+            ErrorKind::Denied,
+            "the server refused the login",
+            "check the user, the password and the database of the address",
+        ),
+        Some(1142 | 1143 | 1370 | 1227 | 1419) => (
+            ErrorKind::Denied,
+            "this user lacks a right that locks need",
+            "the guide of the mysql driver has the shortest grants that work",
+        ),
+        Some(1049) => {
+            (ErrorKind::Unsupported, "the server has no such database", "create it, or name another")
+        }
+        Some(1290 | 1792 | 1836) => (
+            ErrorKind::Unavailable,
+            "the server is read-only: a replica, or an old primary after a failover",
+            "name the primary",
+        ),
+        Some(1114 | 1021) => (
+            ErrorKind::Full,
+            "the server's disk is full",
+            "make room; holders keep their leases for as long as the server takes renewals",
+        ),
+        Some(1305 | 1146 | 1054) => (
+            ErrorKind::Unsafe,
+            "the tables or procedures are not, or no longer, as Lockline made them",
+            "have `lockline schema mysql` run",
+        ),
+        Some(1213 | 1205 | 1317 | 3024 | 1969) => (
+            ErrorKind::Unavailable,
+            "the server could not do it now",
+            "ask again; if it lasts, look for long transactions on the tables of locks",
+        ),
+        Some(1040 | 1203 | 1226) => (
+            ErrorKind::Unavailable,
+            "the server takes no more connections now",
+            "raise max_connections, or say connections= in the address",
+        ),
+        _ if !sent && matches!(error, sqlx::Error::Tls(_)) => {
+            (ErrorKind::Denied, "TLS could not be agreed on", "check ssl-mode= and ssl-ca=")
+        }
+        _ if !sent => {
+            (ErrorKind::Unavailable, "the server cannot be reached", "check the address and the network")
+        }
+        _ => (ErrorKind::Unknown, "the answer got lost", "ask again; what was done ends with the lease"),
+    };
+    Error::new(kind, operation, message).hint(hint).caused_by(error.to_string()).at(address)
+}

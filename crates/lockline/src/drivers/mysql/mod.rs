@@ -1,0 +1,82 @@
+#![doc = include_str!("GUIDE.md")]
+
+mod bell;
+mod config;
+mod error;
+mod lane;
+mod schema;
+mod verbs;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+pub use config::{MysqlConfig, Tls};
+pub use schema::sql as schema_sql;
+
+use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
+use crate::error::{Error, ErrorKind, Result};
+use crate::line::{Claim, LineView, Place, Standing, Ticket};
+use crate::name::Name;
+use verbs::Verbs;
+
+/// Locks on a MariaDB or MySQL server. See the [module](self).
+pub struct Mysql {
+    info: DriverInfo,
+    verbs: Verbs,
+}
+
+impl Mysql {
+    /// Connects, makes the tables and procedures if there are none, and refuses a server that locks cannot be trusted to. To be
+    /// called inside a Tokio runtime with I/O and time enabled.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) if it cannot be reached or is read-only; [`Denied`](ErrorKind::Denied) for a
+    /// wrong login or a missing right; [`Unsupported`](ErrorKind::Unsupported) for tables of a later version.
+    pub async fn connect(config: MysqlConfig, bells: Bells) -> Result<Mysql> {
+        tokio::runtime::Handle::try_current().map_err(|_| {
+            Error::new(ErrorKind::Invalid, "connect", "there is no Tokio runtime here")
+                .hint("call it inside a runtime, or use the blocking API")
+        })?;
+        let verbs = Verbs::open(config, bells).await?;
+        let info = DriverInfo {
+            driver: "mysql",
+            address: verbs.address().clone(),
+            guarantees: Guarantees { fencing: Fencing::Always, exclusion: Exclusion::NoForwardStep },
+        };
+        Ok(Mysql { info, verbs })
+    }
+}
+
+impl Driver for Mysql {
+    fn info(&self) -> &DriverInfo {
+        &self.info
+    }
+
+    fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {
+        Box::pin(self.verbs.join(claim, wait))
+    }
+
+    fn renew<'a>(&'a self, places: &'a [Place]) -> Verb<'a, Vec<Standing>> {
+        Box::pin(self.verbs.renew(places))
+    }
+
+    fn leave<'a>(&'a self, place: &'a Place) -> Verb<'a, ()> {
+        Box::pin(self.verbs.leave(place))
+    }
+
+    fn view<'a>(&'a self, query: &'a Query) -> Verb<'a, Vec<LineView>> {
+        Box::pin(self.verbs.view(query))
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, ticket: Ticket, at_once: bool) -> Verb<'a, bool> {
+        Box::pin(self.verbs.evict(name, ticket, at_once))
+    }
+}
+
+impl fmt::Debug for Mysql {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mysql").field("address", &self.info.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! The tables and procedures in the database: made on first use, or by an operator, and brought up to date.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use sqlx::mysql::MySqlConnection;
+use sqlx::{AssertSqlSafe, Executor, Row};
+
+use super::error::{explain, number_of};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What this build's procedures expect. A change of the tables or of a procedure raises it, so that whoever connects first
+/// brings them up to date.
+const VERSION: i32 = 1;
+
+const TABLES: &str = include_str!("sql/schema.sql");
+/// Each with what it calls before it.
+const PROCEDURES: &[(&str, &str)] = &[
+    ("lockline_settle", include_str!("sql/settle.sql")),
+    ("lockline_drop_lapsed", include_str!("sql/drop_lapsed.sql")),
+    ("lockline_settle_line", include_str!("sql/settle_line.sql")),
+    ("lockline_standing", include_str!("sql/standing.sql")),
+    ("lockline_make_line", include_str!("sql/make_line.sql")),
+    ("lockline_join", include_str!("sql/join.sql")),
+    ("lockline_leave", include_str!("sql/leave.sql")),
+    ("lockline_tick_line", include_str!("sql/tick.sql")),
+    ("lockline_renew", include_str!("sql/renew.sql")),
+    ("lockline_evict", include_str!("sql/evict.sql")),
+    ("lockline_watch", include_str!("sql/watch.sql")),
+];
+const STAMP: &str =
+    "INSERT INTO lockline_meta (one, version) VALUES (1, 1) ON DUPLICATE KEY UPDATE version = 1";
+
+/// Everything an operator runs, in the database of the locks, for applications whose user may not create anything:
+/// `lockline schema mysql`.
+pub fn sql() -> String {
+    let mut text = TABLES.to_owned();
+    text.push_str("\nDELIMITER //\n");
+    for (name, procedure) in PROCEDURES {
+        let _ = write!(text, "\nDROP PROCEDURE IF EXISTS {name}//\n{procedure}//\n");
+    }
+    let _ = write!(text, "\nDELIMITER ;\n\n{STAMP};\n");
+    text
+}
+
+/// Makes what is missing. Any number of clients may do this at the same time.
+pub(super) async fn prepare(connection: &mut MySqlConnection, address: &Arc<str>, clock: bool) -> Result<()> {
+    let fail = |e: sqlx::Error| explain("connect", address, &e, false);
+    match version(connection).await {
+        Ok(Some(VERSION)) => return Ok(()),
+        Ok(Some(found)) if found > VERSION => {
+            let message = format!("the tables have version {found}, and this build knows {VERSION}");
+            return Err(Error::new(ErrorKind::Unsupported, "connect", message)
+                .hint("use a later version of Lockline, or another database")
+                .at(address));
+        }
+        Ok(_) => {}
+        Err(e) if number_of(&e) == Some(1146) => {}
+        Err(e) => return Err(fail(e)),
+    }
+    let denied = |e: sqlx::Error| {
+        let error = fail(e);
+        if error.kind() == ErrorKind::Denied {
+            error.hint(
+                "have an operator run `lockline schema mysql`, or let this user create tables and routines",
+            )
+        } else {
+            error
+        }
+    };
+    connection.execute("DO GET_LOCK('lockline schema', 10)").await.map_err(fail)?;
+    let made = install(connection, clock).await;
+    connection.execute("DO RELEASE_LOCK('lockline schema')").await.map_err(fail)?;
+    made.map_err(denied)
+}
+
+async fn version(connection: &mut MySqlConnection) -> Result<Option<i32>, sqlx::Error> {
+    let found = sqlx::query("SELECT version FROM lockline_meta").fetch_optional(connection).await?;
+    found.map(|row| row.try_get(0)).transpose()
+}
+
+async fn install(connection: &mut MySqlConnection, clock: bool) -> Result<(), sqlx::Error> {
+    // Somebody may have been faster.
+    if let Ok(Some(VERSION)) = version(connection).await {
+        return Ok(());
+    }
+    for table in TABLES.split(";\n").filter(|text| text.contains("CREATE TABLE")) {
+        sqlx::raw_sql(table).execute(&mut *connection).await?;
+    }
+    for (name, procedure) in PROCEDURES {
+        let text = if clock { procedure.replace(CLOCK, "@clock") } else { (*procedure).to_owned() };
+        sqlx::raw_sql(AssertSqlSafe(format!("DROP PROCEDURE IF EXISTS {name}")))
+            .execute(&mut *connection)
+            .await?;
+        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await?;
+    }
+    sqlx::raw_sql(STAMP).execute(connection).await.map(drop)
+}
+
+/// How statements read the time; tests put another clock there.
+pub(super) const CLOCK: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";

@@ -1,0 +1,35 @@
+-- Shows the place with this ticket out, if it is still there: `1`, or `0` if it was not.
+CREATE PROCEDURE lockline_evict(
+    IN p_line BINARY(16), IN p_name VARBINARY(512), IN p_ticket BIGINT, IN p_at_once BOOLEAN, IN p_me BINARY(16)
+)
+BEGIN
+    DECLARE l_through, l_seen, now_us BIGINT;
+    DECLARE found_ INT DEFAULT 0;
+    DECLARE bells LONGTEXT DEFAULT '';
+    DECLARE outs LONGTEXT;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SELECT in_through, seen_us INTO l_through, l_seen FROM lockline_lines WHERE line = p_line FOR UPDATE;
+    IF l_through IS NOT NULL THEN
+        SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
+        CALL lockline_drop_lapsed(p_line, now_us, l_seen);
+        SELECT COUNT(*), GROUP_CONCAT(IF(process = p_me,
+                CONCAT('\n', ticket, ' ', LOWER(HEX(id)), ' out ', HEX(p_name)), '') SEPARATOR '')
+            INTO found_, outs FROM lockline_claims WHERE line = p_line AND ticket = p_ticket;
+        IF p_ticket <= l_through AND NOT p_at_once THEN
+            -- Its holder may still be at work: its place stands until its lease ends.
+            UPDATE lockline_claims SET closed = TRUE WHERE line = p_line AND ticket = p_ticket;
+        ELSE
+            DELETE FROM lockline_claims WHERE line = p_line AND ticket = p_ticket;
+        END IF;
+        SET bells = COALESCE(outs, '');
+        CALL lockline_settle_line(p_line, now_us, NULL, p_me, bells);
+    END IF;
+    COMMIT;
+    SELECT CONCAT(found_ > 0, bells) AS answer;
+END

@@ -1,0 +1,1 @@
+SELECT DISTINCT line FROM lockline_claims

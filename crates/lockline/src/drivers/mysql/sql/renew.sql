@@ -1,0 +1,73 @@
+-- Extends places, and tells where each stands, in the order asked. Never makes a place. The places come as one text of
+-- fixed-width fields: line and id in hex, ticket (0: its client knows none), lease, whether it is the final renewal. Without
+-- places to extend (a lease of 0) it only looks.
+CREATE PROCEDURE lockline_renew(IN p_places LONGTEXT, IN p_me BINARY(16))
+BEGIN
+    DECLARE n, places INT DEFAULT 0;
+    DECLARE one VARCHAR(103);
+    DECLARE r_line, r_id, at_line BINARY(16);
+    DECLARE r_ticket, r_lease, l_through, now_us BIGINT;
+    DECLARE r_last BOOLEAN;
+    DECLARE bells LONGTEXT DEFAULT '';
+    DECLARE answers LONGTEXT DEFAULT '';
+    DECLARE answer VARCHAR(200);
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET places = CHAR_LENGTH(p_places) DIV 103;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    -- The driver sends them once more in front, sorted by line, so that nobody waits in a circle: see verbs.rs.
+    WHILE n < places DO
+        SET one = SUBSTRING(p_places, n * 103 + 1, 103);
+        SET n = n + 1;
+        SET r_line = UNHEX(SUBSTRING(one, 1, 32)), r_lease = SUBSTRING(one, 84, 19);
+        IF r_lease = 0 THEN
+            SELECT in_through INTO l_through FROM lockline_lines WHERE line = r_line FOR UPDATE;
+        ELSE
+            IF now_us IS NULL THEN
+                SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
+            END IF;
+            SET r_id = UNHEX(SUBSTRING(one, 33, 32)), r_ticket = SUBSTRING(one, 65, 19), r_last = SUBSTRING(one, 103, 1);
+            IF NOT (r_line <=> at_line) THEN
+                SET at_line = r_line, l_through = NULL;
+                CALL lockline_tick_line(r_line, p_me, now_us, l_through, bells);
+            END IF;
+            SET answer = 'L';
+            IF l_through IS NOT NULL THEN
+                UPDATE lockline_claims SET
+                        lease_us = r_lease,
+                        deadline_us = IF(r_last AND ticket <= l_through, now_us + r_lease,
+                                         GREATEST(deadline_us, now_us + r_lease)),
+                        fixed = r_last AND ticket <= l_through
+                    WHERE line = r_line AND ticket = r_ticket AND id = r_id AND NOT closed AND NOT fixed;
+                IF r_ticket = 0 THEN
+                    UPDATE lockline_claims SET
+                            lease_us = r_lease,
+                            deadline_us = IF(r_last AND ticket <= l_through, now_us + r_lease,
+                                             GREATEST(deadline_us, now_us + r_lease)),
+                            fixed = r_last AND ticket <= l_through
+                        WHERE line = r_line AND id = r_id AND NOT closed AND NOT fixed;
+                END IF;
+                IF r_last THEN
+                    -- A fixed lease may end sooner than the one it replaces.
+                    UPDATE lockline_lines SET next_lapse_us = LEAST(next_lapse_us, now_us + r_lease) WHERE line = r_line;
+                END IF;
+                CALL lockline_standing(r_line, r_id, r_ticket, l_through, now_us, answer);
+            END IF;
+            SET answers = CONCAT(answers, IF(answers = '', '', ';'), answer);
+        END IF;
+    END WHILE;
+    IF now_us IS NULL THEN
+        -- Nothing to extend: a look.
+        SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)), n = 0;
+        WHILE n < places DO
+            CALL lockline_tick_line(UNHEX(SUBSTRING(p_places, n * 103 + 1, 32)), p_me, now_us, l_through, bells);
+            SET n = n + 1;
+        END WHILE;
+    END IF;
+    COMMIT;
+    SELECT CONCAT(answers, bells) AS answer;
+END

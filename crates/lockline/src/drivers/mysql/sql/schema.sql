@@ -1,0 +1,40 @@
+-- Lockline's tables on MariaDB and MySQL. Times are microseconds since 1970 on the server's clock. Names and labels are bytes:
+-- no collation may take two of them for one.
+CREATE TABLE IF NOT EXISTS lockline_meta (
+    one     TINYINT NOT NULL PRIMARY KEY,
+    version INT NOT NULL
+) ENGINE = InnoDB;
+
+-- One row per name: whoever locks it may change the line. It outlives the line as its ticket counter, for a day or two,
+-- so that tokens rise even if the clock is set back.
+CREATE TABLE IF NOT EXISTS lockline_lines (
+    line          BINARY(16) NOT NULL PRIMARY KEY,  -- half of the name's SHA-256
+    name          VARBINARY(512) NOT NULL,
+    last_ticket   BIGINT NOT NULL,
+    in_through    BIGINT NOT NULL,                  -- places up to this ticket are in
+    seen_us       BIGINT NOT NULL,                  -- when a verb last saw it with anybody in it
+    next_lapse_us BIGINT NOT NULL,                  -- no claim lapses before this
+    day           INT NOT NULL,                     -- when it was last joined, in days
+    KEY lines_by_day (day)
+) ENGINE = InnoDB;
+
+-- A hold is a row; the rows of one line in ticket order are its line.
+CREATE TABLE IF NOT EXISTS lockline_claims (
+    line         BINARY(16) NOT NULL,
+    ticket       BIGINT NOT NULL,
+    id           BINARY(16) NOT NULL,               -- who knows it can leave the place
+    kind         SMALLINT NOT NULL,                 -- 0 exclusive, 1 shared, 2 permits
+    closed       BOOLEAN NOT NULL DEFAULT FALSE,    -- evicted while in: stands until its deadline, answers `out`
+    fixed        BOOLEAN NOT NULL DEFAULT FALSE,    -- the deadline was set for good
+    permits      BIGINT NOT NULL,                   -- permits taken, and how many there are; 0 for other kinds
+    permit_limit BIGINT NOT NULL,
+    lease_us     BIGINT NOT NULL,
+    deadline_us  BIGINT NOT NULL,
+    since_us     BIGINT NOT NULL,
+    pid          BIGINT NOT NULL,
+    process      BINARY(16) NOT NULL,               -- the claiming client
+    owner        VARBINARY(512) NOT NULL,
+    host         VARBINARY(512) NOT NULL,
+    identity     VARBINARY(512),                    -- an owner identity that several processes share
+    PRIMARY KEY (line, ticket, id)
+) ENGINE = InnoDB;

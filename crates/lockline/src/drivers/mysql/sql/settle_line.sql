@@ -1,0 +1,14 @@
+-- Settles a line, and writes down everything that is known about it then.
+CREATE PROCEDURE lockline_settle_line(
+    IN p_line BINARY(16), IN p_now BIGINT, IN p_caller BINARY(16), IN p_me BINARY(16), INOUT io_bells LONGTEXT
+)
+BEGIN
+    DECLARE l_name VARBINARY(512);
+    DECLARE l_through, through, lapse BIGINT;
+    DECLARE is_empty BOOLEAN;
+    SELECT name, in_through INTO l_name, l_through FROM lockline_lines WHERE line = p_line;
+    CALL lockline_settle(p_line, l_name, l_through, p_caller, p_me, through, is_empty, io_bells);
+    SELECT MIN(deadline_us) INTO lapse FROM lockline_claims WHERE line = p_line;
+    UPDATE lockline_lines SET in_through = through, seen_us = p_now, next_lapse_us = COALESCE(lapse, p_now)
+        WHERE line = p_line;
+END

@@ -1,0 +1,153 @@
+//! Bells between clients, killed sessions, deadlocks.
+
+use std::time::{Duration, Instant};
+
+use super::{claim, included, is_in, open, operator, place};
+use crate::Locks;
+use crate::driver::{Driver, Query};
+use crate::line::{Mode, News, Standing};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_waiter_is_woken_inside_the_server_when_another_process_leaves() {
+    let Some(database) = included().await else { return };
+    let (a, _) = open(database.config.clone()).await;
+    let (b, heard) = open(database.config.clone()).await;
+    let (first, second) = (claim("ä'\n", Mode::Exclusive, LEASE), claim("ä'\n", Mode::Exclusive, LEASE));
+    assert!(is_in(&a.join(&first, true).await.unwrap()));
+    let Standing::Waiting { ticket, ahead: 1, .. } = b.join(&second, true).await.unwrap() else { panic!() };
+    // Long enough for its session to wait; nothing else would ring within the test.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let start = Instant::now();
+    a.leave(&place(&first, None)).await.unwrap();
+    let (name, bell) = heard.next().await;
+    assert_eq!((name, bell.id, bell.ticket, bell.news), (second.name.clone(), second.id, ticket, News::In));
+    assert!(start.elapsed() < Duration::from_millis(900), "{:?}", start.elapsed());
+    b.leave(&place(&second, Some(ticket))).await.unwrap();
+    assert!(a.view(&Query::Prefix(String::new())).await.unwrap().is_empty());
+    database.done().await;
+}
+
+#[tokio::test]
+async fn killed_sessions_are_made_again_and_places_are_kept() {
+    let Some(database) = included().await else { return };
+    let (mysql, heard) = open(database.config.clone()).await;
+    let (first, second) = (claim("a", Mode::Exclusive, LEASE), claim("a", Mode::Exclusive, LEASE));
+    let Standing::In { ticket } = mysql.join(&first, true).await.unwrap() else { panic!() };
+    mysql.join(&second, true).await.unwrap();
+    kill_all(&database).await;
+    // What was under way is unknown, and asked again; what comes later finds a new session.
+    let start = Instant::now();
+    loop {
+        match mysql.renew(&[place(&first, Some(ticket))]).await {
+            Ok(standings) => {
+                assert_eq!(standings, [Standing::In { ticket }]);
+                break;
+            }
+            Err(error) => assert!(error.kind().is_transient(), "{error:?}"),
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "the server is not found again");
+    }
+    while mysql.leave(&place(&first, Some(ticket))).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(10), "the server is not found again");
+    }
+    assert_eq!(heard.next().await.1.id, second.id);
+    database.done().await;
+}
+
+async fn kill_all(database: &super::Database) {
+    let mut session = operator(&database.config).await;
+    let list = "SELECT GROUP_CONCAT(CONCAT('KILL ', id) SEPARATOR ';') FROM information_schema.processlist WHERE db = ? AND id <> CONNECTION_ID()";
+    let kills: Option<String> =
+        sqlx::query_scalar(list).bind(&database.config.login.database).fetch_one(&mut session).await.unwrap();
+    for kill in kills.unwrap_or_default().split(';').filter(|kill| !kill.is_empty()) {
+        // One that ended by itself meanwhile is no harm.
+        let _ = sqlx::raw_sql(sqlx::AssertSqlSafe(kill.to_owned())).execute(&mut session).await;
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_join_is_left_by_the_leave_behind_it() {
+    let Some(database) = included().await else { return };
+    let (mysql, _) = open(database.config.clone()).await;
+    for n in 0..30 {
+        let claim = claim(&format!("{n}"), Mode::Exclusive, LEASE);
+        let _ = tokio::time::timeout(Duration::from_micros(n * 40), mysql.join(&claim, true)).await;
+        mysql.leave(&place(&claim, None)).await.unwrap();
+        assert!(mysql.view(&Query::Name(claim.name.clone())).await.unwrap().is_empty());
+    }
+    database.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_take_turns_without_a_deadlock() {
+    let Some(database) = included().await else { return };
+    let inside = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let locks = Locks::builder().mysql(database.config.clone()).await.unwrap();
+        for _ in 0..6 {
+            let (locks, inside) = (locks.clone(), inside.clone());
+            tasks.push(tokio::spawn(async move {
+                let mut last = 0;
+                for _ in 0..15 {
+                    let guard = locks.mutex("turns").lock().await.unwrap();
+                    assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                    assert!(guard.fence().token() > last);
+                    last = guard.fence().token();
+                    inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    database.done().await;
+}
+
+/// The mark and the write are one transaction: a late holder's write is refused, whoever commits first.
+#[tokio::test]
+async fn fencing_in_the_applications_own_transaction() {
+    use crate::fence::Fence;
+    use crate::fence::sql::{Dialect, Parameter, check};
+    use sqlx::Connection;
+    let Some(database) = included().await else { return };
+    let mut session = operator(&database.config).await;
+    sqlx::raw_sql(Dialect::Mysql.table()).execute(&mut session).await.unwrap();
+    let (exclusive, shared) = (Fence::from_token, |token| Fence::new(token, false));
+    let cases = [
+        (shared(5), true),
+        (exclusive(7), true),
+        (exclusive(7), true),
+        (exclusive(6), false),
+        (shared(6), false),
+        (shared(7), true),
+        (exclusive(8), true),
+        (exclusive(7), false),
+    ];
+    for (fence, passes) in cases {
+        let mut transaction = session.begin().await.unwrap();
+        let check = check(Dialect::Mysql, "acct/ü'", fence);
+        let mut changed = 0;
+        for statement in check.statements() {
+            let mut query = sqlx::query(statement.text);
+            for parameter in &statement.parameters {
+                query = match parameter {
+                    Parameter::Resource(resource) => query.bind(resource.as_bytes()),
+                    Parameter::Token(token) => query.bind(token),
+                };
+            }
+            changed = query.execute(&mut *transaction).await.unwrap().rows_affected();
+        }
+        assert_eq!(check.verdict(changed).is_ok(), passes, "{fence:?}");
+        if passes {
+            transaction.commit().await.unwrap();
+        } else {
+            transaction.rollback().await.unwrap();
+        }
+    }
+    database.done().await;
+}

@@ -1,0 +1,241 @@
+//! The verbs as the procedures take them.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use sqlx::mysql::MySqlRow;
+use sqlx::{Connection, Row};
+
+use super::bell::Watch;
+use super::config::{MysqlConfig, Tls};
+use super::lane::{Lane, Value, connect, text_of};
+use crate::driver::{Bells, Query};
+use crate::drivers::relational::{
+    Answer, ClaimRow, LINES, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
+    ticket_column, would_wait_for_itself,
+};
+use crate::error::Result;
+use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
+use crate::name::Name;
+
+/// The six verbs on one server.
+#[derive(Debug)]
+pub(super) struct Verbs {
+    address: Arc<str>,
+    /// Each lock's verbs go over one of them, so that a leave never overtakes its join, and releases on the session of the
+    /// join what others wait for.
+    lanes: Vec<Lane>,
+    /// This client, to the server: whose bells are whose.
+    process: u128,
+    bells: Bells,
+    watch: Arc<Watch>,
+}
+
+fn bytes(text: &str) -> Value {
+    Value::Bytes(text.as_bytes().to_vec())
+}
+
+impl Verbs {
+    pub(super) async fn open(config: MysqlConfig, bells: Bells) -> Result<Verbs> {
+        config.check()?;
+        let address: Arc<str> = config.address().into();
+        let far = !matches!(config.host.as_str(), "localhost" | "127.0.0.1" | "::1");
+        if config.tls == Tls::Off && config.login.password.is_some() && far {
+            tracing::warn!(engine = %address, "the password goes to another host without TLS: say ssl-mode=verify_identity");
+        }
+        // The lanes try for as long as somebody waits; the first connection of all is to fail at once, and say why.
+        let first = connect(&config, &address).await?;
+        let _ = first.close().await;
+        let process = ClaimId::random().as_u128();
+        let lane = |_| Lane::new(config.clone(), address.clone(), bells.clone());
+        let lanes = (0..config.connections).map(lane).collect();
+        let watch = Watch::new(config.clone(), address.clone(), process, bells.clone());
+        Ok(Verbs { address, lanes, process, bells, watch })
+    }
+
+    pub(super) fn address(&self) -> &Arc<str> {
+        &self.address
+    }
+
+    fn lane_of(&self, line: u128) -> &Lane {
+        let nth = line % self.lanes.len() as u128;
+        &self.lanes[usize::try_from(nth).unwrap_or(0)]
+    }
+
+    async fn routine(
+        &self,
+        lane: &Lane,
+        operation: &'static str,
+        text: &'static str,
+        values: Vec<Value>,
+    ) -> Result<String> {
+        let rows = lane.ask(operation, text.into(), values).await?;
+        text_of(&rows).ok_or_else(|| nonsense(operation, &self.address))
+    }
+
+    pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
+        let line = line_key(claim.name.as_str());
+        let (kind, permits, limit) = mode_columns(claim.mode);
+        let values = vec![
+            Value::Bits(line),
+            bytes(claim.name.as_str()),
+            Value::Bits(claim.id.as_u128()),
+            Value::Int(kind.into()),
+            Value::Int(permits),
+            Value::Int(limit),
+            Value::Int(micros(claim.lease)),
+            Value::Int(wait.into()),
+            bytes(&claim.who.owner),
+            bytes(&claim.who.host),
+            Value::Int(claim.who.pid.into()),
+            claim.identity.as_deref().map_or(Value::Null, bytes),
+            Value::Bits(self.process),
+        ];
+        let call = "CALL lockline_join(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        let answer = self.routine(self.lane_of(line), "join", call, values).await?;
+        let answer = Answer::new(&answer);
+        answer.ring(&self.bells);
+        if answer.verdict == "D" {
+            return Err(would_wait_for_itself(claim, &self.address));
+        }
+        let standing = answer.standing().ok_or_else(|| nonsense("join", &self.address))?;
+        self.watch.note(&claim.name, claim.id, standing);
+        Ok(standing)
+    }
+
+    pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys: Vec<u128> = places.iter().map(|place| line_key(place.name.as_str())).collect();
+        let mut text = looks(&keys);
+        for (place, line) in places.iter().zip(&keys) {
+            let (lease, last) = lease_columns(place);
+            let ticket = ticket_column(place.ticket);
+            // A lease of nothing would only look.
+            field(&mut text, *line, place.id.as_u128(), ticket, lease.max(1), last);
+        }
+        let values = vec![Value::Bytes(text.into_bytes()), Value::Bits(self.process)];
+        let answer = self.routine(&self.lanes[0], "renew", "CALL lockline_renew(?, ?)", values).await?;
+        let answer = Answer::new(&answer);
+        answer.ring(&self.bells);
+        let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
+        for (place, standing) in places.iter().zip(&standings) {
+            self.watch.note(&place.name, place.id, *standing);
+        }
+        Ok(standings)
+    }
+
+    pub(super) async fn leave(&self, place: &Place) -> Result<()> {
+        let line = line_key(place.name.as_str());
+        let values = vec![
+            Value::Bits(line),
+            bytes(place.name.as_str()),
+            Value::Bits(place.id.as_u128()),
+            Value::Int(ticket_column(place.ticket)),
+            Value::Bits(self.process),
+        ];
+        self.watch.forget(&place.name, place.id);
+        let answer =
+            self.routine(self.lane_of(line), "leave", "CALL lockline_leave(?, ?, ?, ?, ?)", values).await?;
+        for id in Answer::new(&answer).ring(&self.bells) {
+            self.watch.forget(&place.name, id);
+        }
+        // Another of ours may wait in this line, and now behind somebody else.
+        self.watch.watch(&place.name);
+        Ok(())
+    }
+
+    pub(super) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
+        let line = line_key(name.as_str());
+        let values = vec![
+            Value::Bits(line),
+            bytes(name.as_str()),
+            Value::Int(ticket_column(Some(ticket))),
+            Value::Int(at_once.into()),
+            Value::Bits(self.process),
+        ];
+        let answer =
+            self.routine(self.lane_of(line), "evict", "CALL lockline_evict(?, ?, ?, ?, ?)", values).await?;
+        let answer = Answer::new(&answer);
+        answer.ring(&self.bells);
+        Ok(answer.verdict == "1")
+    }
+
+    pub(super) async fn view(&self, query: &Query) -> Result<Vec<LineView>> {
+        let lines = match query {
+            Query::Name(name) => vec![line_key(name.as_str())],
+            Query::Prefix(_) => self.all_lines().await?,
+        };
+        let lane = &self.lanes[0];
+        let mut rows = Vec::new();
+        for some in lines.chunks(LINES) {
+            let look = vec![Value::Bytes(looks(some).into_bytes()), Value::Bits(self.process)];
+            let looked = self.routine(lane, "view", "CALL lockline_renew(?, ?)", look).await?;
+            Answer::new(&looked).ring(&self.bells);
+            let marks = vec!["?"; some.len()].join(", ");
+            let text = include_str!("sql/view.sql").replace("IN (?)", &format!("IN ({marks})"));
+            #[cfg(test)]
+            let text = self.on_test_clock(text);
+            let values = some.iter().map(|line| Value::Bits(*line)).collect();
+            for row in lane.ask("view", text.into(), values).await? {
+                rows.push(claim_row(&row).map_err(|e| nonsense("view", &self.address).caused_by(e))?);
+            }
+        }
+        Ok(assemble(rows, query))
+    }
+
+    async fn all_lines(&self) -> Result<Vec<u128>> {
+        let rows = self.lanes[0].ask("view", include_str!("sql/names.sql").into(), Vec::new()).await?;
+        let key = |row: &MySqlRow| {
+            let bytes: Vec<u8> = row.try_get(0).ok()?;
+            Some(u128::from_be_bytes(bytes.try_into().ok()?))
+        };
+        rows.iter().map(|row| key(row).ok_or_else(|| nonsense("view", &self.address))).collect()
+    }
+
+    #[cfg(test)]
+    fn on_test_clock(&self, text: String) -> String {
+        if self.watch.has_test_clock() { text.replace(super::schema::CLOCK, "@clock") } else { text }
+    }
+}
+
+/// A place as lockline_renew takes it.
+fn field(text: &mut String, line: u128, id: u128, ticket: i64, lease: i64, last: bool) {
+    let _ = write!(text, "{line:032x}{id:032x}{ticket:019}{lease:019}{}", u8::from(last));
+}
+
+/// Fields that lock lines, each once and always in one order, so that nobody waits in a circle.
+fn looks(lines: &[u128]) -> String {
+    let mut sorted = lines.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut text = String::new();
+    for line in sorted {
+        field(&mut text, line, 0, 0, 0, false);
+    }
+    text
+}
+
+/// As view.sql gives it.
+fn claim_row(row: &MySqlRow) -> Result<ClaimRow, sqlx::Error> {
+    let text = |column: &str| -> Result<String, sqlx::Error> {
+        let bytes: Vec<u8> = row.try_get(column)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    Ok(ClaimRow {
+        name: text("name")?,
+        is_in: row.try_get::<i64, _>("is_in")? != 0,
+        now_us: row.try_get("now_us")?,
+        ticket: row.try_get("ticket")?,
+        kind: row.try_get("kind")?,
+        permits: row.try_get("permits")?,
+        permit_limit: row.try_get("permit_limit")?,
+        deadline_us: row.try_get("deadline_us")?,
+        since_us: row.try_get("since_us")?,
+        closed: row.try_get("closed")?,
+        owner: text("owner")?,
+        host: text("host")?,
+        pid: row.try_get("pid")?,
+    })
+}

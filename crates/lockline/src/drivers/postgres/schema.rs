@@ -1,0 +1,84 @@
+//! The tables and functions in the database: made on first use, or by an operator, and brought up to date.
+
+use std::sync::Arc;
+
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+use super::error::explain;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What this build's functions expect. A change of the tables raises it and adds a step to [`install`]; a change of a function
+/// raises it, too, so that whoever connects first replaces the functions.
+const VERSION: i32 = 1;
+
+const TABLES: &str = include_str!("sql/schema.sql");
+const FUNCTIONS: &[&str] = &[
+    include_str!("sql/line.sql"),
+    include_str!("sql/join.sql"),
+    include_str!("sql/renew.sql"),
+    include_str!("sql/leave.sql"),
+    include_str!("sql/evict.sql"),
+];
+
+/// A statement of ours in a schema of another name.
+pub(super) fn in_schema(text: &str, schema: &str) -> String {
+    text.replace("\"lockline\"", &format!("\"{schema}\""))
+}
+
+/// Everything an operator runs for applications whose role may not create anything: `lockline schema postgres`.
+pub fn sql(schema: &str) -> String {
+    let mut text = String::from("BEGIN;\n\n");
+    text.push_str(TABLES);
+    for functions in FUNCTIONS {
+        text.push('\n');
+        text.push_str(functions);
+    }
+    text.push_str("\nCOMMIT;\n");
+    in_schema(&text, schema)
+}
+
+/// Makes what is missing. Any number of clients may do this at the same time.
+pub(super) async fn prepare(client: &Client, schema: &str, address: &Arc<str>) -> Result<()> {
+    match version(client, schema).await {
+        Ok(found) if found == VERSION => Ok(()),
+        Ok(found) if found > VERSION => Err(Error::new(
+            ErrorKind::Unsupported,
+            "connect",
+            format!("the schema {schema:?} has version {found}, and this build knows {VERSION}"),
+        )
+        .hint("use a later version of Lockline, or another schema=")
+        .at(address)),
+        Ok(_) => install(client, schema, address).await,
+        Err(e) if is_missing(&e) => install(client, schema, address).await,
+        Err(e) => Err(explain("connect", address, &e, false)),
+    }
+}
+
+fn is_missing(error: &tokio_postgres::Error) -> bool {
+    matches!(error.code(), Some(code) if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME)
+}
+
+async fn version(client: &Client, schema: &str) -> Result<i32, tokio_postgres::Error> {
+    let ask = in_schema("SELECT version FROM \"lockline\".meta", schema);
+    client.query_typed_one(&ask, &[]).await?.try_get(0)
+}
+
+async fn install(client: &Client, schema: &str, address: &Arc<str>) -> Result<()> {
+    let all = format!(
+        "DO $lockline$ BEGIN\n\
+         PERFORM pg_advisory_xact_lock(hashtextextended('lockline schema {schema}', 0));\n\
+         IF to_regclass('\"{schema}\".meta') IS NULL THEN\n{}\nEND IF;\n{}\n\
+         UPDATE \"{schema}\".meta SET version = {VERSION};\nEND $lockline$",
+        in_schema(TABLES, schema),
+        in_schema(&FUNCTIONS.concat(), schema),
+    );
+    client.batch_execute(&all).await.map_err(|e| {
+        let error = explain("connect", address, &e, false);
+        if error.kind() == ErrorKind::Denied {
+            error.hint("have an operator run `lockline schema postgres`, or let this role create a schema")
+        } else {
+            error
+        }
+    })
+}

@@ -1,0 +1,31 @@
+-- Shows the place with this ticket out, if it is still there: `1`, or `0` if it was not.
+CREATE OR REPLACE FUNCTION "lockline".evict(p_line uuid, p_name text, p_ticket bigint, p_at_once boolean, p_me uuid)
+RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    l record;
+    now_us bigint;
+    hold record;
+    answer text := '0';
+    bells text := '';
+BEGIN
+    PERFORM "lockline".begin_verb();
+    SELECT in_through, seen_us INTO l FROM "lockline".lines WHERE line = p_line FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN answer;
+    END IF;
+    now_us := "lockline".clock_us();
+    PERFORM "lockline".drop_lapsed(p_line, now_us, l.seen_us);
+    FOR hold IN
+        SELECT id, process, listens FROM "lockline".claims WHERE line = p_line AND ticket = p_ticket
+    LOOP
+        answer := '1';
+        bells := bells || "lockline".ring(p_me, hold.process, hold.listens, p_name, p_ticket, hold.id, 'out');
+    END LOOP;
+    IF p_ticket <= l.in_through AND NOT p_at_once THEN
+        -- Its holder may still be at work: its place stands until its lease ends.
+        UPDATE "lockline".claims SET closed = true WHERE line = p_line AND ticket = p_ticket;
+    ELSE
+        DELETE FROM "lockline".claims WHERE line = p_line AND ticket = p_ticket;
+    END IF;
+    RETURN answer || bells || "lockline".settle_line(p_line, now_us, NULL, p_me);
+END $$;

@@ -1,0 +1,46 @@
+-- Lockline's tables on PostgreSQL. Times are microseconds since 1970 on the server's clock.
+CREATE SCHEMA IF NOT EXISTS "lockline";
+
+CREATE TABLE "lockline".meta (
+    one     boolean PRIMARY KEY DEFAULT true CHECK (one),
+    version integer NOT NULL
+);
+INSERT INTO "lockline".meta (version) VALUES (1);
+
+-- One row per name: whoever locks it may change the line. It outlives the line as its ticket counter, for a day or two,
+-- so that tokens rise even if the clock is set back. Columns that change with every verb have no index (they are
+-- rewritten in place), and the page keeps room for that.
+CREATE TABLE "lockline".lines (
+    line          uuid   PRIMARY KEY,       -- half of the name's SHA-256
+    name          text   NOT NULL,
+    last_ticket   bigint NOT NULL,
+    in_through    bigint NOT NULL,          -- places up to this ticket are in
+    seen_us       bigint NOT NULL,          -- when a verb last saw it with anybody in it
+    next_lapse_us bigint NOT NULL,          -- no claim lapses before this
+    free          boolean NOT NULL,         -- nobody stands in it
+    alone         uuid,                     -- the only claim, if it is known to be the only one, and in
+    day           integer NOT NULL          -- when it was last joined, in days
+) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX lines_by_day ON "lockline".lines (day);
+
+-- A hold is a row; the rows of one line in ticket order are its line.
+CREATE TABLE "lockline".claims (
+    line         uuid     NOT NULL,
+    ticket       bigint   NOT NULL,
+    id           uuid     NOT NULL,         -- who knows it can leave the place
+    kind         smallint NOT NULL,         -- 0 exclusive, 1 shared, 2 permits
+    closed       boolean  NOT NULL DEFAULT false, -- evicted while in: stands until its deadline, answers `out`
+    fixed        boolean  NOT NULL DEFAULT false, -- the deadline was set for good
+    listens      boolean  NOT NULL,         -- its process hears notifications
+    permits      bigint   NOT NULL,         -- permits taken, and how many there are; 0 for other kinds
+    permit_limit bigint   NOT NULL,
+    lease_us     bigint   NOT NULL,
+    deadline_us  bigint   NOT NULL,
+    since_us     bigint   NOT NULL,
+    pid          bigint   NOT NULL,
+    process      uuid     NOT NULL,         -- the claiming client, and its channel
+    owner        text     NOT NULL,
+    host         text     NOT NULL,
+    identity     text,                      -- an owner identity that several processes share
+    PRIMARY KEY (line, ticket, id)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);

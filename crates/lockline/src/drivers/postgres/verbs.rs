@@ -1,0 +1,236 @@
+//! The verbs as the functions take them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::bits::Bits;
+use super::config::{Pooler, PostgresConfig, Tls};
+use super::connection::{Ask, Connection};
+use crate::driver::{Bells, Query};
+use crate::drivers::relational::{
+    Answer, ClaimRow, LINES, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
+    ticket_column, would_wait_for_itself,
+};
+use crate::error::Result;
+use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
+use crate::name::Name;
+
+/// How often the next in line looks behind a pooler: a handover between clients takes half of it on average, and a line costs
+/// the server about forty looks a second, however long it is.
+const LOOK_WITHOUT_BELL: Duration = Duration::from_millis(25);
+
+/// The six verbs on one server.
+#[derive(Debug)]
+pub(super) struct Verbs {
+    address: Arc<str>,
+    /// Each lock's verbs go over one of them, so that a leave never overtakes its join.
+    connections: Vec<Connection>,
+    /// This client, to the server: whose bells are whose.
+    process: Bits,
+    listens: bool,
+    bells: Bells,
+}
+
+impl Verbs {
+    pub(super) async fn open(config: PostgresConfig, bells: Bells) -> Result<Verbs> {
+        config.check()?;
+        let address: Arc<str> = config.address().into();
+        let local = |host: &str| matches!(host, "localhost" | "127.0.0.1" | "::1") || host.starts_with('/');
+        let far = !config.hosts.iter().all(|(host, _)| local(host));
+        if config.tls == Tls::Off && config.login.password.is_some() && far {
+            tracing::warn!(engine = %address, "the password goes to another host without TLS: say sslmode=verify-full");
+        }
+        let process = Bits(ClaimId::random().as_u128());
+        let listens = config.pooler == Pooler::None;
+        let mut connections = Vec::new();
+        for nth in 0..config.connections {
+            // As `ring` in line.sql writes it.
+            let channel = (nth == 0 && listens).then(|| format!("lockline_{}", hyphenated(process.0)));
+            connections
+                .push(Connection::open(config.clone(), address.clone(), channel, bells.clone()).await?);
+        }
+        Ok(Verbs { address, connections, process, listens, bells })
+    }
+
+    pub(super) fn address(&self) -> &Arc<str> {
+        &self.address
+    }
+
+    fn way_of(&self, line: u128) -> &Connection {
+        let nth = line % self.connections.len() as u128;
+        &self.connections[usize::try_from(nth).unwrap_or(0)]
+    }
+
+    pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
+        let line = line_key(claim.name.as_str());
+        let (kind, permits, limit) = mode_columns(claim.mode);
+        let who = &claim.who;
+        let answer = self
+            .way_of(line)
+            .routine(
+                "join",
+                Ask::Join,
+                &[
+                    (&Bits(line), Type::UUID),
+                    (&claim.name.as_str(), Type::TEXT),
+                    (&Bits(claim.id.as_u128()), Type::UUID),
+                    (&kind, Type::INT2),
+                    (&permits, Type::INT8),
+                    (&limit, Type::INT8),
+                    (&micros(claim.lease), Type::INT8),
+                    (&wait, Type::BOOL),
+                    (&who.owner, Type::TEXT),
+                    (&who.host, Type::TEXT),
+                    (&i64::from(who.pid), Type::INT8),
+                    (&claim.identity.as_deref(), Type::TEXT),
+                    (&self.process, Type::UUID),
+                    (&self.listens, Type::BOOL),
+                ],
+            )
+            .await?;
+        let answer = Answer::new(&answer);
+        answer.ring(&self.bells);
+        if answer.verdict == "D" {
+            return Err(would_wait_for_itself(claim, &self.address));
+        }
+        let standing = answer.standing().ok_or_else(|| nonsense("join", &self.address))?;
+        Ok(self.unless_rung(standing))
+    }
+
+    /// Without a bell from others whoever is next looks often, and the further back the less.
+    fn unless_rung(&self, standing: Standing) -> Standing {
+        match standing {
+            Standing::Waiting { ticket, ahead, look_again } if !self.listens => {
+                let look_again = look_again.min(LOOK_WITHOUT_BELL * ahead.clamp(1, 1000));
+                Standing::Waiting { ticket, ahead, look_again }
+            }
+            other => other,
+        }
+    }
+
+    pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let lines: Vec<Bits> = places.iter().map(|place| Bits(line_key(place.name.as_str()))).collect();
+        let ids: Vec<Bits> = places.iter().map(|place| Bits(place.id.as_u128())).collect();
+        let tickets: Vec<i64> = places.iter().map(|place| ticket_column(place.ticket)).collect();
+        let (leases, last): (Vec<i64>, Vec<bool>) = places.iter().map(lease_columns).unzip();
+        let answer = self.connections[0]
+            .routine(
+                "renew",
+                Ask::Renew,
+                &[
+                    (&lines, Type::UUID_ARRAY),
+                    (&ids, Type::UUID_ARRAY),
+                    (&tickets, Type::INT8_ARRAY),
+                    (&leases, Type::INT8_ARRAY),
+                    (&last, Type::BOOL_ARRAY),
+                    (&self.process, Type::UUID),
+                ],
+            )
+            .await?;
+        let answer = Answer::new(&answer);
+        answer.ring(&self.bells);
+        let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
+        Ok(standings.into_iter().map(|standing| self.unless_rung(standing)).collect())
+    }
+
+    pub(super) async fn leave(&self, place: &Place) -> Result<()> {
+        let line = line_key(place.name.as_str());
+        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
+            (&Bits(line), Type::UUID),
+            (&place.name.as_str(), Type::TEXT),
+            (&Bits(place.id.as_u128()), Type::UUID),
+            (&ticket_column(place.ticket), Type::INT8),
+            (&self.process, Type::UUID),
+        ];
+        let answer = self.way_of(line).routine("leave", Ask::Leave, &params).await?;
+        Answer::new(&answer).ring(&self.bells);
+        Ok(())
+    }
+
+    pub(super) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
+        let line = line_key(name.as_str());
+        let answer = self
+            .way_of(line)
+            .routine(
+                "evict",
+                Ask::Evict,
+                &[
+                    (&Bits(line), Type::UUID),
+                    (&name.as_str(), Type::TEXT),
+                    (&ticket_column(Some(ticket)), Type::INT8),
+                    (&at_once, Type::BOOL),
+                    (&self.process, Type::UUID),
+                ],
+            )
+            .await?;
+        let answer = Answer::new(&answer);
+        answer.ring(&self.bells);
+        Ok(answer.verdict == "1")
+    }
+
+    pub(super) async fn view(&self, query: &Query) -> Result<Vec<LineView>> {
+        let lines = match query {
+            Query::Name(name) => vec![Bits(line_key(name.as_str()))],
+            Query::Prefix(_) => self.all_lines().await?,
+        };
+        let mut rows = Vec::new();
+        for some in lines.chunks(LINES) {
+            let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+                [(&some, Type::UUID_ARRAY), (&self.process, Type::UUID)];
+            let way = &self.connections[0];
+            // Sent one behind the other, and answered together.
+            let (ticked, read) = tokio::join!(
+                way.routine("view", Ask::Tick, &params),
+                way.ask("view", Ask::View, &params[..1])
+            );
+            Answer::new(&ticked?).ring(&self.bells);
+            for row in read? {
+                rows.push(claim_row(&row).map_err(|e| nonsense("view", &self.address).caused_by(e))?);
+            }
+        }
+        Ok(assemble(rows, query))
+    }
+
+    async fn all_lines(&self) -> Result<Vec<Bits>> {
+        let rows = self.connections[0].ask("view", Ask::Names, &[]).await?;
+        rows.iter()
+            .map(|row| row.try_get(0).map_err(|e| nonsense("view", &self.address).caused_by(e)))
+            .collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn first_connection(&self) -> &Connection {
+        &self.connections[0]
+    }
+}
+
+/// As PostgreSQL writes a `uuid`.
+fn hyphenated(bits: u128) -> String {
+    let hex = format!("{bits:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// As view.sql gives it.
+fn claim_row(row: &Row) -> Result<ClaimRow, tokio_postgres::Error> {
+    Ok(ClaimRow {
+        name: row.try_get("name")?,
+        is_in: row.try_get("is_in")?,
+        now_us: row.try_get("now_us")?,
+        ticket: row.try_get("ticket")?,
+        kind: row.try_get("kind")?,
+        permits: row.try_get("permits")?,
+        permit_limit: row.try_get("permit_limit")?,
+        deadline_us: row.try_get("deadline_us")?,
+        since_us: row.try_get("since_us")?,
+        closed: row.try_get("closed")?,
+        owner: row.try_get("owner")?,
+        host: row.try_get("host")?,
+        pid: row.try_get("pid")?,
+    })
+}

@@ -1,0 +1,76 @@
+//! What the addresses of SQL servers have in common.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::url::EngineUrl;
+
+/// Who logs in, and where to. Shows no password.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(in crate::drivers) struct Login {
+    pub(in crate::drivers) user: String,
+    pub(in crate::drivers) password: Option<String>,
+    pub(in crate::drivers) database: String,
+}
+
+impl Login {
+    /// What an address says.
+    pub(in crate::drivers) fn of(url: &EngineUrl) -> Result<Login> {
+        let user = url.user().ok_or_else(|| bad(url.scheme(), "it names no user"))?.to_owned();
+        let database = url.path().trim_matches('/').to_owned();
+        if database.is_empty() {
+            return Err(bad(url.scheme(), "it names no database"));
+        }
+        Ok(Login { user, password: url.password().map(str::to_owned), database })
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+fn bad(scheme: &str, problem: &str) -> Error {
+    Error::new(ErrorKind::Invalid, "url", problem.to_owned())
+        .hint(format!("write {scheme}://user:password@host/database"))
+}
+
+/// `host`, `host:port` or `[v6]:port`.
+pub(in crate::drivers) fn host_and_port(text: &str, usual: u16) -> Result<(String, u16)> {
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, rest)) => (host, rest.strip_prefix(':')),
+        None => match text.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let port = port
+        .map_or(Ok(usual), str::parse)
+        .map_err(|_| Error::new(ErrorKind::Invalid, "url", "its port is not a number from 1 to 65535"))?;
+    Ok((if host.is_empty() { "127.0.0.1" } else { host }.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        assert_eq!(host_and_port("h", 7).unwrap(), ("h".to_owned(), 7));
+        assert_eq!(host_and_port("h:8", 7).unwrap(), ("h".to_owned(), 8));
+        assert_eq!(host_and_port("[::1]:8", 7).unwrap(), ("::1".to_owned(), 8));
+        assert_eq!(host_and_port("[::1]", 7).unwrap(), ("::1".to_owned(), 7));
+        assert!(host_and_port("h:x", 7).is_err());
+    }
+
+    #[test]
+    fn a_login_needs_a_user_and_a_database_and_shows_no_secret() {
+        let login = |text: &str| Login::of(&EngineUrl::parse(text).unwrap());
+        assert!(login("postgres://h/db").is_err());
+        assert!(login("postgres://me@h").is_err());
+        let found = login("postgres://me:c4nary@h/db").unwrap();
+        assert_eq!((found.user.as_str(), found.password.as_deref()), ("me", Some("c4nary")));
+        assert!(!format!("{found:?}").contains("c4nary"));
+    }
+}

@@ -1,0 +1,119 @@
+//! What the routines answer.
+
+use std::time::Duration;
+
+use crate::driver::Bells;
+use crate::line::{Bell, ClaimId, News, Standing, Ticket, look_again};
+use crate::name::Name;
+
+/// An answer, taken apart.
+pub(in crate::drivers) struct Answer<'a> {
+    /// What stands before the bells.
+    pub(in crate::drivers) verdict: &'a str,
+    bells: &'a str,
+}
+
+impl<'a> Answer<'a> {
+    pub(in crate::drivers) fn new(text: &'a str) -> Answer<'a> {
+        let (verdict, bells) = text.split_once('\n').unwrap_or((text, ""));
+        Answer { verdict, bells }
+    }
+
+    /// Rings what is to be rung in this process. Done before the answer is given to its caller: a claim that got in by a
+    /// release is told before the release returns. Answers whose they were.
+    pub(in crate::drivers) fn ring(&self, board: &Bells) -> Vec<ClaimId> {
+        let ring = |(name, bell): (Name, Bell)| {
+            board.ring(&name, &bell);
+            bell.id
+        };
+        self.bells.lines().filter_map(decode_bell).map(ring).collect()
+    }
+
+    /// One standing.
+    pub(in crate::drivers) fn standing(&self) -> Option<Standing> {
+        standing(self.verdict)
+    }
+
+    /// As many standings as were asked for.
+    pub(in crate::drivers) fn standings(&self, asked: usize) -> Option<Vec<Standing>> {
+        let all: Option<Vec<Standing>> = self.verdict.split(';').map(standing).collect();
+        all.filter(|all| all.len() == asked)
+    }
+}
+
+fn standing(text: &str) -> Option<Standing> {
+    let mut words = text.split(' ');
+    let verdict = words.next()?;
+    let mut number = || words.next()?.parse::<i64>().ok();
+    Some(match verdict {
+        "L" => Standing::Lapsed,
+        "O" => Standing::Out,
+        "I" => Standing::In { ticket: ticket(number()?)? },
+        "W" => {
+            let (ticket, ahead, lease, lapse) = (ticket(number()?)?, number()?, number()?, number()?);
+            Standing::Waiting {
+                ticket,
+                ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
+                // -1 says that there is none before it.
+                look_again: look_again(
+                    Duration::from_micros(u64::try_from(lease).ok()?),
+                    u64::try_from(lapse).ok().map(Duration::from_micros),
+                    None,
+                ),
+            }
+        }
+        _ => return None,
+    })
+}
+
+fn ticket(number: i64) -> Option<Ticket> {
+    u64::try_from(number).ok().map(Ticket::new)
+}
+
+/// `ticket id news name`, the name in hex. On a channel anyone may send anything.
+pub(in crate::drivers) fn decode_bell(text: &str) -> Option<(Name, Bell)> {
+    let mut words = text.split(' ');
+    let ticket = ticket(words.next()?.parse().ok()?)?;
+    let id = u128::from_str_radix(&words.next()?.replace('-', ""), 16).ok()?;
+    let news = match words.next()? {
+        "in" => News::In,
+        "out" => News::Out,
+        _ => return None,
+    };
+    let name = String::from_utf8(unhex(words.next()?)?).ok()?;
+    Some((Name::new(name).ok()?, Bell { id: ClaimId::from_u128(id), ticket, news }))
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn answers_are_understood() {
+        let answer = Answer::new("I 7;W 9 1 10000000 -1;L;O\n8 0abc in 61");
+        let standings = answer.standings(4).unwrap();
+        assert_eq!(standings[0], Standing::In { ticket: Ticket::new(7) });
+        let look_again = Duration::from_secs(1);
+        assert_eq!(standings[1], Standing::Waiting { ticket: Ticket::new(9), ahead: 1, look_again });
+        assert_eq!(standings[2..], [Standing::Lapsed, Standing::Out]);
+        assert!(answer.standings(3).is_none());
+        let (name, bell) = decode_bell("17 00000000-0000-0000-0000-000000000abc out 61206220c3bc").unwrap();
+        assert_eq!((name.as_str(), bell.id.as_u128(), bell.news), ("a b ü", 0xabc, News::Out));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_ignored(text in "[0-9a-z ;IWLO-]{0,60}", any in any::<String>()) {
+            for text in [text, any] {
+                decode_bell(&text);
+                Answer::new(&text).standings(1);
+            }
+        }
+    }
+}

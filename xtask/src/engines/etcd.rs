@@ -1,0 +1,139 @@
+//! One etcd server, or three that are a cluster.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::{Started, apt};
+
+/// Somebody else may take a port between our finding it free and the server's listening on it.
+const PORTS: usize = 5;
+
+/// How long they may take to have a leader; it takes half a second.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn install() -> Result<()> {
+    let missing = [("etcd", "etcd-server"), ("etcdctl", "etcd-client")];
+    let missing: Vec<_> =
+        missing.iter().filter(|(program, _)| !apt::has(program)).map(|(_, package)| *package).collect();
+    if missing.is_empty() { Ok(()) } else { apt::install(&missing) }
+}
+
+pub(super) fn start(home: &Path) -> Result<Started> {
+    start_members(home, 1)
+}
+
+pub(super) fn start_cluster(home: &Path) -> Result<Started> {
+    start_members(home, 3)
+}
+
+/// Where a member listens, for clients and for the others.
+#[derive(Debug)]
+struct Member {
+    clients: SocketAddr,
+    peers: SocketAddr,
+}
+
+fn start_members(home: &Path, count: usize) -> Result<Started> {
+    for attempt in 0..PORTS {
+        let home = home.join(format!("attempt-{attempt}"));
+        std::fs::create_dir(&home)?;
+        let members = free_ports(count)?;
+        let mut processes = spawn_all(&home, &members)?;
+        if answer(&mut processes, &members) {
+            let hosts: Vec<_> = members.iter().map(|member| member.clients.to_string()).collect();
+            return Ok(Started { url: Some(format!("etcd://{}", hosts.join(","))), processes });
+        }
+        for process in &mut processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+    let log = home.join(format!("attempt-{}", PORTS - 1)).join("log-0");
+    bail!("etcd does not come up:\n{}", std::fs::read_to_string(log).unwrap_or_default())
+}
+
+fn free_ports(count: usize) -> Result<Vec<Member>> {
+    // All at once, so that they differ.
+    let listeners =
+        (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
+    let ports = listeners.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>()?;
+    Ok(ports.chunks(2).map(|two| Member { clients: two[0], peers: two[1] }).collect())
+}
+
+fn spawn_all(home: &Path, members: &[Member]) -> Result<Vec<Child>> {
+    let cluster: Vec<_> =
+        members.iter().enumerate().map(|(nth, member)| format!("m{nth}=http://{}", member.peers)).collect();
+    let one = |(nth, member): (usize, &Member)| -> Result<Child> {
+        let log = std::fs::File::create(home.join(format!("log-{nth}")))?;
+        let (clients, peers) = (format!("http://{}", member.clients), format!("http://{}", member.peers));
+        Command::new("etcd")
+            .args(["--name", &format!("m{nth}"), "--initial-cluster", &cluster.join(",")])
+            .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
+            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+            .args(["--initial-cluster-state", "new", "--logger", "zap"])
+            // Short enough that a lease of a second is one, and that a new leader is there soon.
+            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            // A killed server keeps what it has written; only a power loss tells the difference.
+            .arg("--unsafe-no-fsync")
+            .arg("--data-dir")
+            .arg(home.join(format!("data-{nth}")))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("etcd")
+    };
+    members.iter().enumerate().map(one).collect()
+}
+
+/// Waits until all have a leader; `false` if one ended.
+fn answer(processes: &mut [Child], members: &[Member]) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        if processes.iter_mut().any(|process| !matches!(process.try_wait(), Ok(None))) {
+            return false;
+        }
+        if members.iter().all(|member| is_healthy(member.clients).unwrap_or(false)) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+/// It says so only with a leader.
+fn is_healthy(address: SocketAddr) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    write!(stream, "GET /health HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.contains("\"health\":\"true\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_servers_are_a_cluster() {
+        if !apt::has("etcd") {
+            // `cargo xtask test` installs it before it runs this. Written past the test harness.
+            std::io::stderr().write_all(b"left out: there is no etcd\n").unwrap();
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let mut started = start_cluster(home.path()).unwrap();
+        let hosts = started.url.as_deref().and_then(|url| url.strip_prefix("etcd://")).unwrap();
+        assert_eq!(hosts.split(',').count(), 3);
+        for process in &mut started.processes {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! One PostgreSQL server, whose data is its own and needs no disk to be waited for.
+
+use std::fs::{File, Permissions};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{Started, apt};
+
+/// How long a server may take to answer; it takes a second.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const DATABASE: &str = "postgres";
+
+/// What no test depends on is left out, so that a server starts and stops fast. Commits are not left out: a killed server
+/// must have what it answered.
+const SETTINGS: &str = "\
+fsync=off
+full_page_writes=off
+synchronous_commit=on
+shared_buffers=32MB
+max_connections=500
+jit=off
+listen_addresses='127.0.0.1'
+wal_retrieve_retry_interval=100ms
+";
+
+pub(super) fn install() -> Result<()> {
+    if programs().is_some() {
+        return Ok(());
+    }
+    // Without this the package makes a server of its own.
+    let folder = Path::new("/etc/postgresql-common");
+    std::fs::create_dir_all(folder)?;
+    let settings = folder.join("createcluster.conf");
+    if !settings.exists() {
+        std::fs::write(&settings, "create_main_cluster = false\n")?;
+    }
+    apt::install(&["postgresql-15", "postgresql-client-15"])
+}
+
+pub(super) fn start(home: &Path) -> Result<Started> {
+    let server = Server::start(home)?;
+    Ok(Started { url: Some(server.url()), processes: vec![server.process] })
+}
+
+struct Server {
+    port: u16,
+    process: Child,
+}
+
+impl Server {
+    fn start(home: &Path) -> Result<Server> {
+        // The server does not run as root, and everything it needs must be reachable for it.
+        for folder in home.ancestors().take(2) {
+            std::fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+        }
+        let data = home.join("data");
+        std::fs::create_dir(&data)?;
+        give_to_postgres(&data)?;
+        let mut init = as_postgres(programs().context("PostgreSQL is not there")?.join("initdb"));
+        init.arg("-D").arg(&data).args([
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            "-N",
+        ]);
+        ensure!(init.stdout(Stdio::null()).status()?.success(), "initdb failed");
+        let settings = data.join("postgresql.conf");
+        let text = std::fs::read_to_string(&settings)?;
+        std::fs::write(
+            &settings,
+            format!("{text}\n{SETTINGS}unix_socket_directories='{}'\n", data.display()),
+        )?;
+        give_to_postgres(home)?;
+        Server::run(home, &data)
+    }
+
+    fn run(home: &Path, data: &Path) -> Result<Server> {
+        let port = free_port()?;
+        let name = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let log = File::create(home.join(format!("{name}.log")))?;
+        let mut server = as_postgres(programs().context("PostgreSQL is not there")?.join("postgres"));
+        server.arg("-D").arg(data).args(["-p", &port.to_string()]);
+        let process = server.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        let server = Server { port, process };
+        until(|| server.ask("SELECT 1").is_ok()).with_context(|| {
+            let log = std::fs::read_to_string(home.join(format!("{name}.log"))).unwrap_or_default();
+            format!("postgres does not answer:\n{log}")
+        })?;
+        Ok(server)
+    }
+
+    fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{DATABASE}", self.port)
+    }
+
+    fn ask(&self, statement: &str) -> Result<String> {
+        let port = self.port.to_string();
+        let out = Command::new(programs().context("PostgreSQL is not there")?.join("psql"))
+            .args([
+                "-X",
+                "-A",
+                "-t",
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &port,
+                "-U",
+                "postgres",
+                "-c",
+                statement,
+                DATABASE,
+            ])
+            .stdin(Stdio::null())
+            .output()?;
+        ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+}
+
+/// Where the programs of the newest version are.
+fn programs() -> Option<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .ok()?
+        .filter_map(|version| Some(version.ok()?.path().join("bin")))
+        .filter(|folder| folder.join("postgres").is_file())
+        .collect();
+    found.sort();
+    found.pop()
+}
+
+/// The server refuses to run as root. `setpriv` becomes the program it runs, so that the process is ours to end.
+fn as_postgres(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    if !rustix::process::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
+    // It may not be able to read the folder that this runs in.
+    command.current_dir("/");
+    command
+}
+
+fn give_to_postgres(path: &Path) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        let status = Command::new("chown").arg("-R").arg("postgres").arg(path).status()?;
+        ensure!(status.success(), "chown failed");
+    }
+    Ok(())
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn until(is_so: impl Fn() -> bool) -> Result<()> {
+    let start = Instant::now();
+    while !is_so() {
+        if start.elapsed() > PATIENCE {
+            bail!("not within {PATIENCE:?}");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}

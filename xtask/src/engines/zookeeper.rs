@@ -1,0 +1,151 @@
+//! ZooKeeper: one server, or an ensemble of three. They keep their data in memory for as long as they run.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::{Started, apt};
+
+/// Debian's server without its wrapper, which would bring a whole desktop's Java along.
+const PACKAGES: [&str; 4] =
+    ["libzookeeper-java", "liblog4j1.2-java", "libjline2-java", "openjdk-17-jre-headless"];
+const JARS: [&str; 3] =
+    ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-log4j12.jar", "/usr/share/java/log4j-1.2.jar"];
+
+/// How long a server may take to serve: a Java machine on a busy one takes several seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) fn install() -> Result<()> {
+    let is_there = apt::has("java") && JARS.iter().all(|jar| Path::new(jar).is_file());
+    if is_there { Ok(()) } else { apt::install(&PACKAGES) }
+}
+
+/// One server.
+pub(super) fn start(home: &Path) -> Result<Started> {
+    ensemble(home, 1)
+}
+
+/// Three that elect one of them.
+pub(super) fn start_three(home: &Path) -> Result<Started> {
+    ensemble(home, 3)
+}
+
+fn ensemble(home: &Path, count: usize) -> Result<Started> {
+    // Held until all are found, so that no port is found twice.
+    let free: Vec<TcpListener> =
+        (0..count * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<_>>()?;
+    let ports: Vec<u16> =
+        free.iter().map(|port| Ok(port.local_addr()?.port())).collect::<std::io::Result<_>>()?;
+    drop(free);
+    let (clients, peers) = ports.split_at(count);
+    let members: String = match count {
+        1 => String::new(),
+        _ => peers
+            .chunks(2)
+            .enumerate()
+            .map(|(index, ports)| format!("server.{}=127.0.0.1:{}:{}\n", index + 1, ports[0], ports[1]))
+            .collect(),
+    };
+    let mut started = Started::default();
+    for (index, port) in clients.iter().enumerate() {
+        let folder = home.join((index + 1).to_string());
+        std::fs::create_dir(&folder)?;
+        std::fs::write(folder.join("myid"), (index + 1).to_string())?;
+        std::fs::write(folder.join("zoo.cfg"), configuration(&folder, *port, &members))?;
+        std::fs::write(folder.join("log4j.properties"), LOG)?;
+        started.processes.push(spawn(&folder)?);
+    }
+    let addresses: Vec<SocketAddr> =
+        clients.iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port))).collect();
+    if let Err(error) = all_serve(&mut started.processes, &addresses) {
+        for server in &mut started.processes {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let log = std::fs::read_to_string(home.join("1/log")).unwrap_or_default();
+        return Err(error.context(log));
+    }
+    let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    started.url = Some(format!("zookeeper://{}", hosts.join(",")));
+    Ok(started)
+}
+
+/// A tick of 200 ms, so that short sessions end soon; sessions as long as the longest lease of a test asks for; empty locks
+/// vanish after a second.
+fn configuration(folder: &Path, port: u16, members: &str) -> String {
+    format!(
+        "tickTime=200\ninitLimit=100\nsyncLimit=50\nminSessionTimeout=400\nmaxSessionTimeout=600000\n\
+         4lw.commands.whitelist=*\nadmin.enableServer=false\nmaxClientCnxns=0\nclientPortAddress=127.0.0.1\n\
+         dataDir={}\nclientPort={port}\n{members}",
+        folder.display()
+    )
+}
+
+const LOG: &str = "log4j.rootLogger=WARN, CONSOLE\n\
+    log4j.appender.CONSOLE=org.apache.log4j.ConsoleAppender\n\
+    log4j.appender.CONSOLE.layout=org.apache.log4j.PatternLayout\n\
+    log4j.appender.CONSOLE.layout.ConversionPattern=%d %p %c - %m%n\n";
+
+fn spawn(folder: &Path) -> Result<Child> {
+    let log = std::fs::File::create(folder.join("log"))?;
+    let class_path = format!("{}:{}", folder.display(), JARS.join(":"));
+    Command::new("java")
+        .args(["-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
+        .args(["-Dzookeeper.forceSync=no", "-Dznode.container.checkIntervalMs=1000"])
+        .args(["-cp", &class_path, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
+        .arg(folder.join("zoo.cfg"))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .context("java")
+}
+
+fn all_serve(servers: &mut [Child], addresses: &[SocketAddr]) -> Result<()> {
+    let start = Instant::now();
+    while !addresses.iter().all(|address| serves(*address).unwrap_or(false)) {
+        if servers.iter_mut().any(|server| !matches!(server.try_wait(), Ok(None))) {
+            bail!("a ZooKeeper server ends at once");
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("ZooKeeper does not serve at {addresses:?}");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// Whether it serves: without a quorum it answers, but names no mode.
+fn serves(address: SocketAddr) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.write_all(b"srvr")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.contains("Mode:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_serves_where_it_says() {
+        if !apt::has("java") || !Path::new(JARS[0]).is_file() {
+            // `cargo xtask test` installs it before it runs this. Written past the test harness.
+            std::io::stderr().write_all(b"left out: there is no ZooKeeper\n").unwrap();
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let mut started = start(home.path()).unwrap();
+        let url = started.url.unwrap();
+        let address = url.strip_prefix("zookeeper://").unwrap();
+        assert!(serves(address.parse().unwrap()).unwrap());
+        started.processes[0].kill().unwrap();
+        started.processes[0].wait().unwrap();
+    }
+}
