@@ -41,6 +41,14 @@ mod testing {
         TryPastWaiting,
         NoMargin,
         NeverLooksAgain,
+        TicketByMax,
+        NoYield,
+        YieldAfterWinning,
+        LeaveWhereGranted,
+        BellBeyondItsLease,
+        StandingRenewsHolder,
+        NodeForgetsGuard,
+        MinorityIsEnough,
     }
 
     thread_local!(static ON: Cell<Option<Mutant>> = const { Cell::new(None) });
