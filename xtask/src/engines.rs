@@ -57,6 +57,20 @@ pub(crate) const ENGINES: &[Engine] = &[
         install: redis::install,
         start: redis::start,
     },
+    Engine {
+        name: "redlock",
+        feature: Some("redis"),
+        tortured: false,
+        install: redis::install,
+        start: redis::start_five,
+    },
+    Engine {
+        name: "redlock-3",
+        feature: Some("redis"),
+        tortured: false,
+        install: redis::install,
+        start: redis::start_three,
+    },
 ];
 
 /// An engine that runs.

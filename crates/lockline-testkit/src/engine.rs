@@ -22,6 +22,7 @@ pub struct Engine {
     url: String,
     open: Open,
     sees_dead_processes: bool,
+    counts_permits: bool,
     forget: Option<Box<dyn Fn() + Send + Sync>>,
     /// A temporary directory, a server that is stopped when it is dropped: what must live as long as the test.
     _keep: Box<dyn Any + Send + Sync>,
@@ -39,6 +40,7 @@ impl Engine {
             url: url.into(),
             open: Box::new(move |bells| Box::pin(open(bells))),
             sees_dead_processes: false,
+            counts_permits: true,
             forget: None,
             _keep: Box::new(()),
         }
@@ -48,6 +50,13 @@ impl Engine {
     #[must_use]
     pub fn sees_dead_processes(mut self) -> Engine {
         self.sees_dead_processes = true;
+        self
+    }
+
+    /// The engine cannot count permits: it must refuse them, which is tested instead.
+    #[must_use]
+    pub fn without_permits(mut self) -> Engine {
+        self.counts_permits = false;
         self
     }
 
@@ -79,6 +88,11 @@ impl Engine {
     /// Whether the end of a process is noticed before its leases end.
     pub fn notices_dead_processes(&self) -> bool {
         self.sees_dead_processes
+    }
+
+    /// Whether it has semaphores.
+    pub fn counts_permits(&self) -> bool {
+        self.counts_permits
     }
 
     /// Makes the engine forget every claim; `false` if it cannot be made to.
@@ -171,6 +185,33 @@ pub fn redis() -> Engine {
     Engine::new("redis", url, open)
         .forgets(move || to_forget.delete().expect("the keys are deleted"))
         .keeps(CleanedUp(keys))
+}
+
+/// A name space of its own on the quorum of this run that is called `name`.
+///
+/// # Panics
+/// If this run includes no such quorum, or its address makes no sense.
+#[cfg(feature = "redis")]
+pub fn redlock(name: &'static str) -> Engine {
+    use lockline::EngineUrl;
+    use lockline::drivers::redlock::{Redlock, RedlockConfig};
+    let servers = crate::engines::required_url(name)
+        .unwrap_or_else(|| panic!("{} names no {name}", crate::engines::VARIABLE));
+    let space = format!("test-{:016x}", fastrand::u64(..));
+    let url = format!("{servers}{}space={space}", if servers.contains('?') { '&' } else { '?' });
+    let parsed = EngineUrl::parse(&url).expect("the address makes sense");
+    let config = RedlockConfig::from_url(&parsed).expect("the address makes sense");
+    let open = move |bells| {
+        let config = config.clone();
+        async move { Ok(Arc::new(Redlock::connect(config, bells).await?) as Arc<dyn Driver>) }
+    };
+    let keys = |host: &String| Arc::new(RedisKeys { server: format!("redis://{host}"), space: space.clone() });
+    let keys: Vec<_> = parsed.hosts().iter().map(keys).collect();
+    let to_forget = keys.clone();
+    Engine::new(name, url, open)
+        .without_permits()
+        .forgets(move || to_forget.iter().for_each(|keys| keys.delete().expect("the keys are deleted")))
+        .keeps(keys.into_iter().map(CleanedUp).collect::<Vec<_>>())
 }
 
 /// All keys of one name space.

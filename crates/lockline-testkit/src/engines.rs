@@ -20,6 +20,10 @@ pub const EMBEDDED: &[&str] = &[
 pub const SERVERS: &[&str] = &[
     #[cfg(feature = "redis")]
     "redis",
+    #[cfg(feature = "redis")]
+    "redlock",
+    #[cfg(feature = "redis")]
+    "redlock-3",
 ];
 
 /// The servers that this run must include, by engine name.

@@ -9,6 +9,8 @@ use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query};
 use crate::drivers::memory::{Memory, MemoryDriver};
 #[cfg(feature = "redis")]
 use crate::drivers::redis::{Redis, RedisConfig};
+#[cfg(feature = "redis")]
+use crate::drivers::redlock::{Redlock, RedlockConfig};
 #[cfg(feature = "sqlite")]
 use crate::drivers::sqlite::{Sqlite, SqliteConfig};
 use crate::error::{Error, ErrorKind, Result};
@@ -361,6 +363,8 @@ impl Builder {
             "redis" | "redis+unix" | "rediss" | "redis-sentinel" | "redis-cluster" => {
                 self.redis(RedisConfig::from_url(url)?).await
             }
+            #[cfg(feature = "redis")]
+            "redlock" => self.redlock(RedlockConfig::from_url(&url)?).await,
             _ => Err(url.unknown_scheme()),
         }
     }
@@ -402,6 +406,19 @@ impl Builder {
     pub async fn redis(self, config: RedisConfig) -> Result<Locks> {
         self.driver(async move |bells| Ok(Arc::new(Redis::connect(config, bells).await?) as Arc<dyn Driver>))
             .await
+    }
+
+    /// Locks on a majority of independent Redis servers.
+    ///
+    /// # Errors
+    /// A bad option; no majority that can be reached, or a server that must not be trusted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind but scripts in the servers' caches.
+    #[cfg(feature = "redis")]
+    pub async fn redlock(self, config: RedlockConfig) -> Result<Locks> {
+        let open = async move |bells| Ok(Arc::new(Redlock::connect(config, bells).await?) as Arc<dyn Driver>);
+        self.driver(open).await
     }
 
     /// Locks on any driver: `open` is given the board to ring its bells on.

@@ -1,4 +1,4 @@
-//! One Redis server that keeps nothing.
+//! Redis servers that keep nothing: one, and quorums of several.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,15 +21,50 @@ pub(super) fn install() -> Result<()> {
 }
 
 pub(super) fn start(home: &Path) -> Result<Started> {
+    let (address, server) = start_one(home)?;
+    // A new server guards what a former one may have forgotten; here there was none.
+    Ok(Started { url: Some(format!("redis://{address}?restart_guard=off")), processes: vec![server] })
+}
+
+/// A quorum of five servers that know nothing of each other.
+pub(super) fn start_five(home: &Path) -> Result<Started> {
+    start_quorum(home, 5)
+}
+
+/// The same of three.
+pub(super) fn start_three(home: &Path) -> Result<Started> {
+    start_quorum(home, 3)
+}
+
+fn start_quorum(home: &Path, nodes: usize) -> Result<Started> {
+    let (mut addresses, mut started) = (Vec::new(), Started::default());
+    for node in 0..nodes {
+        let folder = home.join(node.to_string());
+        std::fs::create_dir(&folder)?;
+        match start_one(&folder) {
+            Ok((address, server)) => {
+                addresses.push(address.to_string());
+                started.processes.push(server);
+            }
+            Err(error) => {
+                for server in &mut started.processes {
+                    let _ = server.kill();
+                    let _ = server.wait();
+                }
+                return Err(error);
+            }
+        }
+    }
+    started.url = Some(format!("redlock://{}?restart_guard=off", addresses.join(",")));
+    Ok(started)
+}
+
+fn start_one(home: &Path) -> Result<(SocketAddr, Child)> {
     for _ in 0..PORTS {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut server = spawn(home, address)?;
         match answers(&mut server, address) {
-            Ok(true) => {
-                // A new server guards what a former one may have forgotten; here there was none.
-                let url = format!("redis://{address}?restart_guard=off");
-                return Ok(Started { url: Some(url), processes: vec![server] });
-            }
+            Ok(true) => return Ok((address, server)),
             Ok(false) => {}
             Err(error) => {
                 let _ = server.kill();

@@ -16,25 +16,27 @@ use crate::url::EngineUrl;
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
-    pub(super) server: Server,
+    pub(in crate::drivers) server: Server,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    pub(super) database: i64,
-    pub(super) space: String,
-    pub(super) max_lease: Duration,
-    pub(super) restart_guard: RestartGuard,
+    pub(in crate::drivers) database: i64,
+    pub(in crate::drivers) space: String,
+    pub(in crate::drivers) max_lease: Duration,
+    pub(in crate::drivers) restart_guard: RestartGuard,
     pub(super) allow_eviction: bool,
+    /// It is a node of a quorum: claims bring their tickets along.
+    pub(in crate::drivers) of_a_quorum: bool,
     /// The clock that scripts read instead of the server's.
     #[cfg(test)]
-    pub(super) clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
+    pub(in crate::drivers) clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
     /// A restart guard, in microseconds of that clock: its end and its length.
     #[cfg(test)]
-    pub(super) guard: Option<(u64, u64)>,
+    pub(in crate::drivers) guard: Option<(u64, u64)>,
 }
 
 /// How to reach a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Server {
+pub(in crate::drivers) enum Server {
     Tcp(String, u16),
     Unix(PathBuf),
 }
@@ -75,6 +77,7 @@ impl RedisConfig {
             max_lease: Duration::from_secs(60),
             restart_guard: RestartGuard::On,
             allow_eviction: false,
+            of_a_quorum: false,
             #[cfg(test)]
             clock: None,
             #[cfg(test)]
@@ -180,7 +183,7 @@ impl RedisConfig {
     }
 
     /// Everything that can be refused before a server is touched.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(in crate::drivers) fn check(&self) -> Result<()> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte);
         if !(1..=64).contains(&self.space.len()) || !self.space.bytes().all(plain) {
             return Err(bad("a space is 1 to 64 letters, digits and _ . : / -"));
@@ -189,7 +192,7 @@ impl RedisConfig {
     }
 
     /// Refuses a lease that the restart guard would not outlast.
-    pub(super) fn check_lease(&self, operation: &'static str, lease: Duration) -> Result<()> {
+    pub(in crate::drivers) fn check_lease(&self, operation: &'static str, lease: Duration) -> Result<()> {
         if self.restart_guard == RestartGuard::Off || lease <= self.max_lease {
             return Ok(());
         }
@@ -201,7 +204,7 @@ impl RedisConfig {
     }
 
     /// As people see it: no secret, no user.
-    pub(super) fn address(&self) -> String {
+    pub(in crate::drivers) fn address(&self) -> String {
         match &self.server {
             Server::Tcp(host, port) if host.contains(':') => {
                 format!("redis://[{host}]:{port}/{}", self.database)

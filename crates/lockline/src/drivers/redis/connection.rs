@@ -32,13 +32,13 @@ const MARK_MS: u64 = 86_400_000;
 
 /// A way to one server.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) config: RedisConfig,
-    pub(super) address: Arc<str>,
+pub(in crate::drivers) struct Connection {
+    pub(in crate::drivers) config: RedisConfig,
+    pub(in crate::drivers) address: Arc<str>,
     /// What this process's channel ends with.
     pub(super) process: String,
     /// Whether the server keeps what it answered over a restart.
-    pub(super) keeps_its_data: bool,
+    pub(in crate::drivers) keeps_its_data: bool,
     manager: ConnectionManager,
     scripts: RwLock<Arc<Loaded>>,
     /// Held by whoever loads scripts: the others wait instead of doing the same.
@@ -46,7 +46,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(config: RedisConfig, bells: Bells) -> Result<Connection> {
+    pub(in crate::drivers) async fn open(config: RedisConfig, bells: Bells) -> Result<Connection> {
         config.check()?;
         let address: Arc<str> = config.address().into();
         let fail = |e: &RedisError| explain("connect", &address, e, false);
@@ -130,7 +130,7 @@ impl Connection {
     }
 
     /// Sends a command that is no script.
-    pub(super) async fn plain(&self, operation: &'static str, cmd: &Cmd) -> Result<Value> {
+    pub(in crate::drivers) async fn plain(&self, operation: &'static str, cmd: &Cmd) -> Result<Value> {
         self.send(cmd).await.map_err(|e| explain(operation, &self.address, &e, true))
     }
 
@@ -232,7 +232,7 @@ async fn load(
     #[cfg(not(test))]
     let test_clock = false;
     let mut shas = Vec::new();
-    for text in texts(incarnation, &config.space, test_clock) {
+    for text in texts(incarnation, config, test_clock) {
         shas.push(redis::cmd("SCRIPT").arg("LOAD").arg(text).query_async(connection).await?);
     }
     Ok(shas)

@@ -1,15 +1,15 @@
 #![doc = include_str!("GUIDE.md")]
 
 mod bell;
-mod config;
-mod connection;
-mod error;
+pub(in crate::drivers) mod config;
+pub(in crate::drivers) mod connection;
+pub(in crate::drivers) mod error;
 mod incarnation;
 mod scripts;
-mod verbs;
+pub(in crate::drivers) mod verbs;
 
 #[cfg(test)]
-mod tests;
+pub(in crate::drivers) mod tests;
 
 use std::fmt;
 

@@ -1,6 +1,7 @@
 //! The verbs as the scripts take them, and their answers as `Line` would give them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -29,6 +30,22 @@ impl Connection {
     }
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
+        let answer = self.ask_to_join(claim, wait, None).await?;
+        if let Value::Array(parts) = &answer
+            && let [Value::Int(4)] = parts.as_slice()
+        {
+            return Err(would_wait_for_itself(&claim.name, &self.address));
+        }
+        standing(&answer).ok_or_else(|| nonsense("join", &self.address))
+    }
+
+    /// A join as its script answers it. A node of a quorum wants a ticket.
+    pub(in crate::drivers) async fn ask_to_join(
+        &self,
+        claim: &Claim,
+        wait: bool,
+        ticket: Option<Ticket>,
+    ) -> Result<Value> {
         self.config.check_lease("join", claim.lease)?;
         let key = self.key(claim.name.as_str());
         let (mode, count, limit) = match claim.mode {
@@ -49,21 +66,14 @@ impl Connection {
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(hex(claim.id)).arg(micros(claim.lease)).arg(u8::from(wait));
             cmd.arg(claim.name.as_str()).arg(mode).arg(count).arg(limit).arg(identity).arg(&rest);
+            if let Some(ticket) = ticket {
+                cmd.arg(ticket.get());
+            }
         };
-        let answer = self.run("join", Script::Join, fill).await?;
-        if let Value::Array(parts) = &answer
-            && let [Value::Int(4)] = parts.as_slice()
-        {
-            let message = "this owner already stands in the line in another mode and would wait for itself";
-            return Err(Error::new(ErrorKind::Deadlock, "join", message)
-                .hint("release what the owner has on this name first")
-                .about(&claim.name)
-                .at(&self.address));
-        }
-        standing(&answer).ok_or_else(|| nonsense("join", &self.address))
+        self.run("join", Script::Join, fill).await
     }
 
-    pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
+    pub(in crate::drivers) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
         if places.is_empty() {
             return Ok(Vec::new());
         }
@@ -99,7 +109,7 @@ impl Connection {
         .ok_or_else(|| nonsense("renew", &self.address))
     }
 
-    pub(super) async fn leave(&self, place: &Place) -> Result<()> {
+    pub(in crate::drivers) async fn leave(&self, place: &Place) -> Result<()> {
         let key = self.key(place.name.as_str());
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(hex(place.id)).arg(place.name.as_str());
@@ -107,7 +117,7 @@ impl Connection {
         self.run("leave", Script::Leave, fill).await.map(drop)
     }
 
-    pub(super) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
+    pub(in crate::drivers) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
         let key = self.key(name.as_str());
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(ticket.get()).arg(u8::from(at_once)).arg(name.as_str());
@@ -118,7 +128,7 @@ impl Connection {
         }
     }
 
-    pub(super) async fn view(&self, query: &Query) -> Result<Vec<LineView>> {
+    pub(in crate::drivers) async fn view(&self, query: &Query) -> Result<Vec<LineView>> {
         let keys = match query {
             Query::Name(name) => vec![self.key(name.as_str())],
             Query::Prefix(_) => self.all_keys().await?,
@@ -181,7 +191,16 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-fn number(value: &Value) -> Option<u64> {
+/// The error for a claim whose identity stands in the line in another mode.
+pub(in crate::drivers) fn would_wait_for_itself(name: &Name, address: &Arc<str>) -> Error {
+    let message = "this owner already stands in the line in another mode and would wait for itself";
+    Error::new(ErrorKind::Deadlock, "join", message)
+        .hint("release what the owner has on this name first")
+        .about(name)
+        .at(address)
+}
+
+pub(in crate::drivers) fn number(value: &Value) -> Option<u64> {
     match value {
         Value::Int(number) => u64::try_from(*number).ok(),
         other => text(other)?.parse().ok(),
@@ -189,7 +208,7 @@ fn number(value: &Value) -> Option<u64> {
 }
 
 /// As `standing` in rules.lua writes it.
-fn standing(answer: &Value) -> Option<Standing> {
+pub(in crate::drivers) fn standing(answer: &Value) -> Option<Standing> {
     let Value::Array(parts) = answer else { return None };
     Some(match parts.as_slice() {
         [Value::Int(0)] => Standing::Lapsed,

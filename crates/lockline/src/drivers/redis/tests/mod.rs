@@ -17,7 +17,7 @@ use super::{Redis, RedisConfig, RestartGuard};
 use crate::drivers::against_the_line::Heard;
 use crate::line::{Claim, ClaimId, Mode, Place, Standing, Ticket, Who};
 use crate::name::Name;
-pub(super) use server::Server;
+pub(in crate::drivers) use server::Server;
 
 /// Whether this run includes Redis. If not, says so.
 fn included() -> bool {
@@ -32,7 +32,7 @@ fn included() -> bool {
     named
 }
 
-fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
+pub(in crate::drivers) fn claim(name: &str, mode: Mode, lease: Duration) -> Claim {
     let who = Who { owner: "te ster".into(), host: "here".into(), pid: std::process::id() };
     Claim {
         name: Name::new(name).unwrap(),

@@ -8,7 +8,7 @@
 //! end: everybody had its turns, once the faults were over. And every bug of [`MUTANTS`] is found.
 
 mod client;
-mod network;
+pub(super) mod network;
 mod world;
 
 use world::{Fate, World};

@@ -8,10 +8,10 @@ use crate::time::Time;
 
 /// Numbers by chance, the same for the same seed.
 #[derive(Debug)]
-pub(super) struct Dice(u64);
+pub(in crate::drivers::redlock::tests) struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Dice {
+    pub(in crate::drivers::redlock::tests) fn new(seed: u64) -> Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1)
     }
 
@@ -24,12 +24,12 @@ impl Dice {
     }
 
     /// From `low` up to, but not, `high`.
-    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(in crate::drivers::redlock::tests) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.roll() % (high - low).max(1)
     }
 
     /// Once in a thousand, times `permille`.
-    pub(super) fn chance(&mut self, permille: u64) -> bool {
+    pub(in crate::drivers::redlock::tests) fn chance(&mut self, permille: u64) -> bool {
         self.roll() % 1000 < permille
     }
 }

@@ -28,6 +28,7 @@ pub(super) struct Fate {
     pub(super) losses: u64,
     pub(super) crashes: u64,
     pub(super) amnesia: u64,
+    pub(super) forgot: u64,
     pub(super) events: u64,
 }
 
@@ -38,6 +39,7 @@ impl Fate {
         self.losses += other.losses;
         self.crashes += other.crashes;
         self.amnesia += other.amnesia;
+        self.forgot += other.forgot;
         self.events += other.events;
     }
 }
@@ -61,6 +63,8 @@ struct Node {
     clock: SimClock,
     up: bool,
     paused_until: u64,
+    /// When it last forgot what it had voted for.
+    forgot_at: Option<u64>,
 }
 
 pub(super) struct World {
@@ -95,7 +99,7 @@ impl World {
             offset_us: dice.between(0, 2 * offset + 1) as i64 - offset as i64,
         };
         let all: Vec<Node> = (0..nodes)
-            .map(|_| Node { line: Line::default(), clock: clock(&mut dice, 5_000), up: true, paused_until: 0 })
+            .map(|_| Node { line: Line::default(), clock: clock(&mut dice, 5_000), up: true, paused_until: 0, forgot_at: None })
             .collect();
         let clients = (0..clients)
             .map(|index| Client::new(index, nodes, clock(&mut dice, 50_000), TURNS))
@@ -132,7 +136,7 @@ impl World {
             self.network.at(at, Event::Crash { client });
             self.network.at(at + self.dice.between(1_000, LEASE_US), Event::Reborn { client });
         }
-        // A minority may do anything: be wiped without anybody noticing, or have its clock set.
+        // A minority may be wiped without anybody noticing, or have its clock set.
         let minority = self.nodes.len() - (self.nodes.len() / 2 + 1);
         for _ in 0..self.dice.between(0, 4) {
             let node = self.dice.between(0, minority as u64) as usize;
@@ -206,6 +210,7 @@ impl World {
                 let (now, node) = (self.now, &mut self.nodes[node]);
                 node.up = true;
                 if forgets {
+                    node.forgot_at = Some(now);
                     self.fate.amnesia += 1;
                     let guard = if mutant!(NodeForgetsGuard) { Duration::from_micros(1) } else { LEASE };
                     node.line = Line::restarted(node.clock.read(now), guard);
@@ -217,11 +222,15 @@ impl World {
                 Ok(())
             }
             Event::NodeWiped { node } => {
-                self.nodes[node].line = Line::default();
+                if self.may_forget(node, event) {
+                    self.nodes[node].line = Line::default();
+                }
                 Ok(())
             }
             Event::ClockStep { node, by_us } => {
-                self.nodes[node].clock.offset_us += by_us;
+                if by_us < 0 || self.may_forget(node, event) {
+                    self.nodes[node].clock.offset_us += by_us;
+                }
                 Ok(())
             }
             Event::Crash { client } => {
@@ -231,6 +240,27 @@ impl World {
             }
             other => self.tell_client(other),
         }
+    }
+
+    /// Whether a node may forget without sitting out: if those who vote for a holder are a majority without it, and so are
+    /// those who know the newest token. That is all that a majority of votes can survive. Else it happens a little later.
+    fn may_forget(&mut self, node: usize, event: Event) -> bool {
+        let majority = self.nodes.len() / 2 + 1;
+        let lease_ago = self.now.saturating_sub(2 * LEASE_US);
+        let others = || {
+            let all = self.nodes.iter().enumerate();
+            all.filter(|(index, other)| *index != node && other.forgot_at.is_none_or(|at| at < lease_ago))
+        };
+        let votes = |id: ClaimId| others().filter(|(_, other)| other.line.seen().any(|seen| seen.id == id && seen.is_in));
+        let remembered = self.nodes[node].line.seen().filter(|seen| seen.is_in).all(|seen| votes(seen.id).count() >= majority);
+        let known = others().filter(|(_, other)| other.line.last_ticket() >= self.newest).count() >= majority;
+        if remembered && known {
+            self.nodes[node].forgot_at = Some(self.now);
+            self.fate.forgot += 1;
+        } else if self.now < FAULTS_END {
+            self.network.at(self.now + 700, event);
+        }
+        remembered && known
     }
 
     fn tell_client(&mut self, event: Event) -> Result<(), String> {

@@ -1,0 +1,160 @@
+//! All ballots of one client, and the bells of all nodes, which are rung on only when a majority agrees.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use super::ballot::Ballot;
+use super::tickets::Tickets;
+use crate::driver::{BellBoard, Bells};
+use crate::line::{Bell, ClaimId, News, Standing, Ticket};
+use crate::name::Name;
+use crate::sync::locked;
+use crate::time::{Time, wall_micros};
+
+/// The claims of this client that may stand somewhere.
+pub(super) struct Ballots {
+    nodes: usize,
+    core: Bells,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    open: HashMap<ClaimId, Entry>,
+    tickets: Tickets,
+    entries: u64,
+}
+
+struct Entry {
+    /// Tells a ballot from a later one of the same id.
+    number: u64,
+    name: Name,
+    ballot: Ballot,
+    departed: bool,
+}
+
+impl Ballots {
+    pub(super) fn new(nodes: usize, core: Bells) -> Ballots {
+        Ballots { nodes, core, state: Mutex::default() }
+    }
+
+    /// The ticket to propose for a claim, the same as before if it was proposed before, and whether it has won on it.
+    pub(super) fn stand(&self, name: &Name, id: ClaimId) -> (Ticket, bool) {
+        let mut state = locked(&self.state);
+        if let Some(entry) = state.open.get(&id).filter(|entry| !entry.departed) {
+            return (entry.ballot.ticket(), entry.ballot.won());
+        }
+        let ticket = state.tickets.next(wall_micros());
+        state.entries += 1;
+        let ballot = Ballot::new(self.nodes, ticket);
+        let entry = Entry { number: state.entries, name: name.clone(), ballot, departed: false };
+        state.open.insert(id, entry);
+        (ticket, false)
+    }
+
+    /// Too few nodes took the claim's ticket: the next one is larger than `above`.
+    pub(super) fn yields(&self, id: ClaimId, above: Ticket) {
+        let mut state = locked(&self.state);
+        let wall = wall_micros();
+        state.tickets.saw(above, wall);
+        let ticket = state.tickets.next(wall);
+        if let Some(entry) = state.open.get_mut(&id) {
+            entry.ballot.yields(ticket);
+        }
+    }
+
+    /// Whether a claim is known to hold the lock on this ticket.
+    pub(super) fn won(&self, id: ClaimId, ticket: Option<Ticket>) -> bool {
+        let state = locked(&self.state);
+        state.open.get(&id).is_some_and(|entry| entry.ballot.won() && ticket == Some(entry.ballot.ticket()))
+    }
+
+    /// A node answered a request about a claim on this ticket, sent at `sent`.
+    pub(super) fn answered(&self, id: ClaimId, ticket: Ticket, node: usize, sent: Time, standing: Standing) {
+        if let Some(entry) = locked(&self.state).open.get_mut(&id)
+            && entry.ballot.ticket() == ticket
+        {
+            entry.ballot.answered(node, sent, standing);
+        }
+    }
+
+    /// The same, when the verb has been answered already: it may be what a majority of votes lacked.
+    pub(super) fn answered_late(&self, id: ClaimId, ticket: Ticket, node: usize, sent: Time, standing: Standing) {
+        self.answered(id, ticket, node, sent, standing);
+        let won = locked(&self.state).open.get_mut(&id).and_then(|entry| {
+            (entry.ballot.ticket() == ticket && entry.ballot.wins()).then(|| entry.name.clone())
+        });
+        if let Some(name) = won {
+            self.core.ring(&name, &Bell { id, ticket, news: News::In });
+        }
+    }
+
+    /// A verb that began at `began` answers this; see [`Ballot::tell`]. A claim on the place of its identity stands on that
+    /// place's ticket.
+    pub(super) fn tell(&self, id: ClaimId, began: Time, standing: Standing) -> Standing {
+        match locked(&self.state).open.get_mut(&id) {
+            Some(entry) => entry.ballot.tell(began, standing),
+            None => standing,
+        }
+    }
+
+    /// The claim stands on the place of its identity, whose ticket is another one than it proposed.
+    pub(super) fn stands_on(&self, id: ClaimId, ticket: Ticket) {
+        if let Some(entry) = locked(&self.state).open.get_mut(&id)
+            && entry.ballot.ticket() != ticket
+        {
+            entry.ballot = Ballot::new(self.nodes, ticket);
+        }
+    }
+
+    /// A claim leaves: bells that are under way for it are no news. Gives the number to [`forget`](Ballots::forget) it by.
+    pub(super) fn depart(&self, id: ClaimId) -> Option<u64> {
+        let mut state = locked(&self.state);
+        let entry = state.open.get_mut(&id)?;
+        entry.departed = true;
+        entry.ballot.depart();
+        Some(entry.number)
+    }
+
+    pub(super) fn forget(&self, id: ClaimId, number: Option<u64>) {
+        let mut state = locked(&self.state);
+        if state.open.get(&id).is_some_and(|entry| Some(entry.number) == number) {
+            state.open.remove(&id);
+        }
+    }
+
+    fn ring(&self, node: usize, name: &Name, bell: &Bell) {
+        let news = match locked(&self.state).open.get_mut(&bell.id) {
+            Some(entry) => entry.ballot.bell(node, bell.ticket, bell.news),
+            // A copy of a join came late, at one node or more: core has it left everywhere.
+            None => Some(bell.news).filter(|news| *news == News::In),
+        };
+        if let Some(news) = news {
+            self.core.ring(name, &Bell { news, ..bell.clone() });
+        }
+    }
+}
+
+impl fmt::Debug for Ballots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ballots").field("open", &locked(&self.state).open.len()).finish_non_exhaustive()
+    }
+}
+
+/// The board of one node.
+#[derive(Debug)]
+pub(super) struct NodeBells {
+    pub(super) node: usize,
+    pub(super) ballots: Arc<Ballots>,
+}
+
+impl BellBoard for NodeBells {
+    fn ring(&self, name: &Name, bell: &Bell) {
+        self.ballots.ring(self.node, name, bell);
+    }
+
+    fn look_at_all(&self) {
+        self.ballots.core.look_at_all();
+    }
+}
