@@ -1,6 +1,6 @@
 //! All ballots of one client, and the bells of all nodes, which are rung on only when a majority agrees.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -24,6 +24,8 @@ struct State {
     open: HashMap<ClaimId, Entry>,
     tickets: Tickets,
     entries: u64,
+    /// Claims that were refused before anything was sent: there is nothing to leave.
+    refused: HashSet<ClaimId>,
 }
 
 struct Entry {
@@ -51,6 +53,16 @@ impl Ballots {
         let entry = Entry { number: state.entries, name: name.clone(), ballot, departed: false };
         state.open.insert(id, entry);
         (ticket, false)
+    }
+
+    /// Nothing was sent for this claim, and nothing will be.
+    pub(super) fn refuse(&self, id: ClaimId) {
+        locked(&self.state).refused.insert(id);
+    }
+
+    /// Whether it was refused. Asked once: its client leaves whatever it asked for.
+    pub(super) fn was_refused(&self, id: ClaimId) -> bool {
+        locked(&self.state).refused.remove(&id)
     }
 
     /// Too few nodes took the claim's ticket: the next one is larger than `above`.

@@ -140,7 +140,7 @@ impl Tally {
         if count.silent > spare {
             return Some(Verdict::NoQuorum);
         }
-        if won && !mutant!(YieldAfterWinning) {
+        if won {
             // What it held on to may be gone at too many nodes; but it never gives up a vote by itself.
             return if count.gone() + count.behind > spare {
                 Some(Verdict::Stands(count.nowhere()))
@@ -188,10 +188,14 @@ impl Tally {
     /// What became of a renewal. `won`: it is known to hold the lock on this ticket.
     pub(super) fn renew(&self, won: bool) -> Option<Verdict> {
         let (count, majority) = (self.count(), self.majority());
+        if mutant!(YieldAfterWinning) && won && count.gone() > 0 {
+            return Some(Verdict::Again(count.largest));
+        }
         if let Some(standing) = count.standing(majority, won) {
             return Some(Verdict::Stands(standing));
         }
-        if count.gone() > self.answers.len() - majority {
+        let waits_on = mutant!(NoYield) && count.stands + count.missing > 0;
+        if count.gone() > self.answers.len() - majority && !waits_on {
             return Some(Verdict::Stands(count.nowhere()));
         }
         if count.missing > 0 {

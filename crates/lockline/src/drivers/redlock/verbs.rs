@@ -46,6 +46,7 @@ impl Quorum {
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         if let Mode::Permits { .. } = claim.mode {
+            self.ballots.refuse(claim.id);
             return Err(no_permits(&claim.name, &self.address));
         }
         self.config.check_lease("join", claim.lease)?;
@@ -188,6 +189,9 @@ impl Quorum {
 
     /// Leaves at all nodes, also at those that never answered its join.
     pub(super) async fn leave(&self, place: &Place) -> Result<()> {
+        if self.ballots.was_refused(place.id) {
+            return Ok(());
+        }
         let number = self.ballots.depart(place.id);
         let forget = Forget { ballots: self.ballots.clone(), id: place.id, number };
         let lease = if place.lease.is_zero() { PEOPLE_WAIT * 12 } else { place.lease };

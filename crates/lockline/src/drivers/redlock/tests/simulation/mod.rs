@@ -20,7 +20,7 @@ const RUNS: u64 = 10_000;
 
 /// Bugs of a quorum, each with what it breaks.
 const MUTANTS: [(Mutant, &str); 10] = [
-    (Mutant::TicketByMax, "token"),
+    (Mutant::TicketByMax, "two"),
     (Mutant::NoYield, "stuck"),
     (Mutant::YieldAfterWinning, "two"),
     (Mutant::LeaveWhereGranted, "left behind"),
@@ -62,9 +62,9 @@ fn ten_thousand_runs_are_safe_and_never_stuck() {
 #[test]
 fn every_mutant_is_caught() {
     for (mutant, breaks) in MUTANTS {
-        let broken = (0..20_000).find_map(|seed| with(Some(mutant), || run(seed)).err().map(|broken| (seed, broken)));
+        let broken = (0..RUNS).find_map(|seed| with(Some(mutant), || run(seed)).err().map(|broken| (seed, broken)));
         let Some((seed, broken)) = broken else { panic!("{mutant:?} was not caught") };
         println!("{mutant:?}: seed {seed}: {broken}");
-        assert!(broken.contains(breaks) || mutant == Mutant::TicketByMax, "{mutant:?} breaks something else: {broken}");
+        assert!(broken.contains(breaks), "{mutant:?} breaks something else: {broken}");
     }
 }

@@ -242,25 +242,35 @@ impl World {
         }
     }
 
-    /// Whether a node may forget without sitting out: if those who vote for a holder are a majority without it, and so are
-    /// those who know the newest token. That is all that a majority of votes can survive. Else it happens a little later.
+    /// Has a node forget without sitting out, if that can be survived; else it happens a little later.
     fn may_forget(&mut self, node: usize, event: Event) -> bool {
-        let majority = self.nodes.len() / 2 + 1;
-        let lease_ago = self.now.saturating_sub(2 * LEASE_US);
-        let others = || {
-            let all = self.nodes.iter().enumerate();
-            all.filter(|(index, other)| *index != node && other.forgot_at.is_none_or(|at| at < lease_ago))
-        };
-        let votes = |id: ClaimId| others().filter(|(_, other)| other.line.seen().any(|seen| seen.id == id && seen.is_in));
-        let remembered = self.nodes[node].line.seen().filter(|seen| seen.is_in).all(|seen| votes(seen.id).count() >= majority);
-        let known = others().filter(|(_, other)| other.line.last_ticket() >= self.newest).count() >= majority;
-        if remembered && known {
+        let may = self.survives(node);
+        if may {
             self.nodes[node].forgot_at = Some(self.now);
             self.fate.forgot += 1;
         } else if self.now < FAULTS_END {
             self.network.at(self.now + 700, event);
         }
-        remembered && known
+        may
+    }
+
+    /// Whether those who vote for a holder are a majority without this node, and those who know the newest token are, too:
+    /// that is all that a majority of votes can survive.
+    fn survives(&self, node: usize) -> bool {
+        let (majority, lease_ago) = (self.nodes.len() / 2 + 1, self.now.saturating_sub(2 * LEASE_US));
+        let remembers = |node: &Node| node.forgot_at.is_none_or(|at| at < lease_ago);
+        let others: Vec<&Node> = self.nodes.iter().enumerate().filter(|(index, _)| *index != node).map(|(_, node)| node).collect();
+        let voters = |id: ClaimId| {
+            let votes = |other: &&&Node| {
+                let at = other.clock.read(self.now);
+                remembers(other) && other.line.seen().any(|seen| seen.id == id && seen.is_in && seen.deadline > at)
+            };
+            others.iter().filter(votes).count()
+        };
+        let known = others.iter().filter(|other| remembers(other) && other.line.last_ticket() >= self.newest).count();
+        let mut there = self.nodes[node].line.seen().filter(|seen| seen.is_in);
+        // One that sits out must not be hurried.
+        remembers(&self.nodes[node]) && known >= majority && there.all(|seen| voters(seen.id) >= majority)
     }
 
     fn tell_client(&mut self, event: Event) -> Result<(), String> {
