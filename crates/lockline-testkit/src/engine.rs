@@ -200,7 +200,7 @@ pub fn redlock(name: &'static str) -> Engine {
     let space = format!("test-{:016x}", fastrand::u64(..));
     let url = format!("{servers}{}space={space}", if servers.contains('?') { '&' } else { '?' });
     let parsed = EngineUrl::parse(&url).expect("the address makes sense");
-    let config = RedlockConfig::from_url(&parsed).expect("the address makes sense");
+    let config = RedlockConfig::from_url(parsed.clone()).expect("the address makes sense");
     let open = move |bells| {
         let config = config.clone();
         async move { Ok(Arc::new(Redlock::connect(config, bells).await?) as Arc<dyn Driver>) }

@@ -364,7 +364,7 @@ impl Builder {
                 self.redis(RedisConfig::from_url(url)?).await
             }
             #[cfg(feature = "redis")]
-            "redlock" => self.redlock(RedlockConfig::from_url(&url)?).await,
+            "redlock" => self.redlock(RedlockConfig::from_url(url)?).await,
             _ => Err(url.unknown_scheme()),
         }
     }

@@ -34,8 +34,16 @@ impl RedlockConfig {
     /// What an address says; `lease=` and `prefix=`, which are the client's, must have been taken out of it.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for an address that makes no sense.
-    pub fn from_url(url: &EngineUrl) -> Result<RedlockConfig> {
+    /// [`Invalid`](ErrorKind::Invalid) for an address that makes no sense, [`Unsupported`](ErrorKind::Unsupported) for
+    /// options that only one server has.
+    pub fn from_url(mut url: EngineUrl) -> Result<RedlockConfig> {
+        for option in ["layout", "replicas"] {
+            if url.take(option).is_some() {
+                let message = format!("a quorum has no option {option}=");
+                return Err(Error::new(ErrorKind::Unsupported, "url", message)
+                    .hint("leave it out, or use one server: redis://host"));
+            }
+        }
         let nodes = url.one_by_one("redis").into_iter().map(RedisConfig::from_url);
         let config = RedlockConfig::new(nodes.collect::<Result<Vec<_>>>()?);
         config.check()?;
@@ -83,7 +91,7 @@ mod tests {
     use super::*;
 
     fn config(text: &str) -> Result<RedlockConfig> {
-        RedlockConfig::from_url(&EngineUrl::parse(text)?)
+        RedlockConfig::from_url(EngineUrl::parse(text)?)
     }
 
     #[test]
@@ -99,6 +107,9 @@ mod tests {
     fn what_is_refused() {
         for text in ["redlock://", "redlock://a", "redlock://a,b", "redlock://a,b,c,d", "redlock://a,b,a:6379", "redlock://a,b,c?x=1"] {
             assert_eq!(config(text).unwrap_err().kind(), ErrorKind::Invalid, "{text}");
+        }
+        for text in ["redlock://a,b,c?layout=plain", "redlock://a,b,c?replicas=all"] {
+            assert_eq!(config(text).unwrap_err().kind(), ErrorKind::Unsupported, "{text}");
         }
         let mut nodes = ["a", "b", "c"].map(|host| RedisConfig::new(host, 1));
         assert!(RedlockConfig::new(nodes.clone()).check().is_ok());
