@@ -205,7 +205,8 @@ pub fn redlock(name: &'static str) -> Engine {
         let config = config.clone();
         async move { Ok(Arc::new(Redlock::connect(config, bells).await?) as Arc<dyn Driver>) }
     };
-    let keys = |host: &String| Arc::new(RedisKeys { server: format!("redis://{host}"), space: space.clone() });
+    let keys =
+        |host: &String| Arc::new(RedisKeys { server: format!("redis://{host}"), space: space.clone() });
     let keys: Vec<_> = parsed.hosts().iter().map(keys).collect();
     let to_forget = keys.clone();
     Engine::new(name, url, open)

@@ -101,7 +101,11 @@ impl EngineUrl {
     /// An address for each of its hosts, with another scheme and all else the same.
     #[cfg(feature = "redis")]
     pub(crate) fn one_by_one(&self, scheme: &str) -> Vec<EngineUrl> {
-        let one = |host: &String| EngineUrl { scheme: scheme.to_owned(), hosts: vec![host.clone()], ..self.clone() };
+        let one = |host: &String| EngineUrl {
+            scheme: scheme.to_owned(),
+            hosts: vec![host.clone()],
+            ..self.clone()
+        };
         self.hosts.iter().map(one).collect()
     }
 

@@ -83,7 +83,9 @@ pub async fn random_modes_never_break_the_table(setup: &Setup) {
                 let count = random.i64(1..=Checker::LIMIT);
                 let (guard, counter, by) = match random.u8(..4) {
                     0 => (locks.rwlock("m").read().await, &checker.shared, 1),
-                    1 if permits => (locks.semaphore("m", 3).acquire_many(count as u32).await, &checker.permits, count),
+                    1 if permits => {
+                        (locks.semaphore("m", 3).acquire_many(count as u32).await, &checker.permits, count)
+                    }
                     2 => (locks.rwlock("m").write().await, &checker.exclusive, 1),
                     _ => (locks.mutex("m").lock().await, &checker.exclusive, 1),
                 };

@@ -216,7 +216,9 @@ pub async fn view_shows_who_and_in_which_order(setup: &Setup) {
     let (worker, permits) = (ann.owner("worker-7"), !setup.refuses_permits().await);
     let (semaphore, read) = (worker.semaphore("m", 5), worker.rwlock("m"));
     let second =
-        tokio::spawn(async move { if permits { semaphore.acquire_many(3).await } else { read.read().await } });
+        tokio::spawn(
+            async move { if permits { semaphore.acquire_many(3).await } else { read.read().await } },
+        );
     crate::setup::until_waiting(&ann, "m", 2).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
 

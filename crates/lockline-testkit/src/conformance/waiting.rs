@@ -51,7 +51,12 @@ pub async fn timed_wait_gives_up_and_leaves_nothing(setup: &Setup) {
     assert!(bob.rwlock("m").try_read_for(Duration::from_millis(20)).await.unwrap().is_none());
     assert!(
         setup.refuses_permits().await
-            || bob.semaphore("m", 3).try_acquire_many_for(2, Duration::from_millis(20)).await.unwrap().is_none()
+            || bob
+                .semaphore("m", 3)
+                .try_acquire_many_for(2, Duration::from_millis(20))
+                .await
+                .unwrap()
+                .is_none()
     );
     eventually("it left the line", async || line(&ann, "m").await.waiters.is_empty()).await;
     guard.release().await.unwrap();

@@ -92,7 +92,14 @@ impl Ballots {
     }
 
     /// The same, when the verb has been answered already: it may be what a majority of votes lacked.
-    pub(super) fn answered_late(&self, id: ClaimId, ticket: Ticket, node: usize, sent: Time, standing: Standing) {
+    pub(super) fn answered_late(
+        &self,
+        id: ClaimId,
+        ticket: Ticket,
+        node: usize,
+        sent: Time,
+        standing: Standing,
+    ) {
         self.answered(id, ticket, node, sent, standing);
         let won = locked(&self.state).open.get_mut(&id).and_then(|entry| {
             (entry.ballot.ticket() == ticket && entry.ballot.wins()).then(|| entry.name.clone())

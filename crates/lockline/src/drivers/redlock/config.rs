@@ -56,7 +56,8 @@ impl RedlockConfig {
             Err(Error::new(ErrorKind::Invalid, "url", problem).hint(hint))
         };
         let Some(first) = self.nodes.first().filter(|_| [3, 5, 7].contains(&self.nodes.len())) else {
-            let message = "a quorum has 3, 5 or 7 nodes: an even number survives no more losses than one less";
+            let message =
+                "a quorum has 3, 5 or 7 nodes: an even number survives no more losses than one less";
             return bad(message, "write redlock://host:port,host:port,host:port");
         };
         let addresses: HashSet<String> = self.nodes.iter().map(RedisConfig::address).collect();
@@ -81,7 +82,8 @@ impl RedlockConfig {
     /// As people see it: no secret, no user.
     pub(super) fn address(&self) -> String {
         let hosts = self.nodes.iter().map(RedisConfig::address);
-        let hosts: Vec<String> = hosts.map(|address| address.trim_start_matches("redis://").to_owned()).collect();
+        let hosts: Vec<String> =
+            hosts.map(|address| address.trim_start_matches("redis://").to_owned()).collect();
         format!("redlock://{}", hosts.join(","))
     }
 }
@@ -96,16 +98,28 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let all = config("redlock://me:c4nary@a:1,b:2,[::1]:3/2?space=s&max_lease=5m&restart_guard=off").unwrap();
+        let all =
+            config("redlock://me:c4nary@a:1,b:2,[::1]:3/2?space=s&max_lease=5m&restart_guard=off").unwrap();
         assert_eq!(all.address(), "redlock://a:1/2,b:2/2,[::1]:3/2");
-        assert!(all.nodes.iter().all(|node| node.of_a_quorum && node.space == "s" && node.max_lease.as_secs() == 300));
+        assert!(
+            all.nodes
+                .iter()
+                .all(|node| node.of_a_quorum && node.space == "s" && node.max_lease.as_secs() == 300)
+        );
         assert!(!format!("{all:?}").contains("c4nary"));
         assert_eq!(config("redlock://a,b,c,d,e").unwrap().nodes.len(), 5);
     }
 
     #[test]
     fn what_is_refused() {
-        for text in ["redlock://", "redlock://a", "redlock://a,b", "redlock://a,b,c,d", "redlock://a,b,a:6379", "redlock://a,b,c?x=1"] {
+        for text in [
+            "redlock://",
+            "redlock://a",
+            "redlock://a,b",
+            "redlock://a,b,c,d",
+            "redlock://a,b,a:6379",
+            "redlock://a,b,c?x=1",
+        ] {
             assert_eq!(config(text).unwrap_err().kind(), ErrorKind::Invalid, "{text}");
         }
         for text in ["redlock://a,b,c?layout=plain", "redlock://a,b,c?replicas=all"] {

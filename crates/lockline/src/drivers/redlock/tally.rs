@@ -224,7 +224,8 @@ impl Count {
                 match *standing {
                     Standing::Waiting { ahead, look_again, .. } => {
                         self.ahead = self.ahead.max(ahead);
-                        self.look_again = Some(self.look_again.map_or(look_again, |known| known.min(look_again)));
+                        self.look_again =
+                            Some(self.look_again.map_or(look_again, |known| known.min(look_again)));
                     }
                     _ => self.votes += 1,
                 }
@@ -344,6 +345,10 @@ mod tests {
             tally.note(node, Answer::Stands(Standing::In { ticket: Ticket::new(ticket) }));
         }
         let larger = Verdict::Stands(Standing::In { ticket: Ticket::new(8) });
-        assert_eq!(tally.renew(true), Some(larger), "a second place is named, and its client learns that its own is gone");
+        assert_eq!(
+            tally.renew(true),
+            Some(larger),
+            "a second place is named, and its client learns that its own is gone"
+        );
     }
 }

@@ -33,7 +33,10 @@ mod tests {
     #[test]
     fn tickets_rise_and_keep_up_with_others() {
         let mut tickets = Tickets::default();
-        assert_eq!([tickets.next(100), tickets.next(100), tickets.next(90)].map(Ticket::get), [100, 101, 102]);
+        assert_eq!(
+            [tickets.next(100), tickets.next(100), tickets.next(90)].map(Ticket::get),
+            [100, 101, 102]
+        );
         tickets.saw(Ticket::new(500), 110);
         assert_eq!(tickets.next(111).get(), 501);
         assert_eq!(tickets.next(200).get(), 590, "as far ahead as the other one was");

@@ -29,7 +29,7 @@ fn node_deadline(lease: Duration) -> Duration {
 }
 
 /// How long one node is waited for when people ask.
-const PEOPLE_WAIT: Duration = Duration::from_secs(1);
+const PEOPLE_WAIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(super) struct Quorum {
@@ -120,13 +120,8 @@ impl Quorum {
                 None => tally.close(),
             }
         }
-        let place = Place {
-            name: claim.name.clone(),
-            id: claim.id,
-            ticket: None,
-            lease: claim.lease,
-            last: false,
-        };
+        let place =
+            Place { name: claim.name.clone(), id: claim.id, ticket: None, lease: claim.lease, last: false };
         if tally.may_stand_somewhere() {
             // What cannot be left ends with its lease.
             let _ = self.leave(&place).await;
@@ -194,7 +189,7 @@ impl Quorum {
         }
         let number = self.ballots.depart(place.id);
         let forget = Forget { ballots: self.ballots.clone(), id: place.id, number };
-        let lease = if place.lease.is_zero() { PEOPLE_WAIT * 12 } else { place.lease };
+        let lease = if place.lease.is_zero() { Duration::from_secs(10) } else { place.lease };
         let shared = Arc::new(place.clone());
         let mut round = self.nodes.ask(node_deadline(lease), |node| {
             let place = shared.clone();
@@ -235,7 +230,11 @@ impl Quorum {
     }
 
     /// Everybody's answer, but for the dead; a majority at least.
-    async fn everybody<T: Send + 'static>(&self, operation: &'static str, mut round: Round<T>) -> Result<Vec<T>> {
+    async fn everybody<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        mut round: Round<T>,
+    ) -> Result<Vec<T>> {
         let (mut answers, mut errors) = (Vec::new(), Vec::new());
         while let Some((_, answer)) = round.next().await {
             match answer {
@@ -297,7 +296,8 @@ pub(super) async fn propose(node: &Connection, claim: &Claim, wait: bool, ticket
 }
 
 fn no_permits(name: &Name, address: &Arc<str>) -> Error {
-    let message = "a quorum cannot count permits: three claims for one of two permits may each have a majority";
+    let message =
+        "a quorum cannot count permits: three claims for one of two permits may each have a majority";
     Error::new(ErrorKind::Unsupported, "join", message)
         .hint("use a mutex or a read-write lock, or a semaphore on one server (redis://)")
         .about(name)

@@ -21,7 +21,11 @@ pub(super) fn merge(views: &[Vec<LineView>], majority: usize) -> Vec<LineView> {
     for line in views.iter().flatten() {
         let all = lines.entry(line.name.clone()).or_default();
         let mut alike: HashMap<(Ticket, &Who), usize> = HashMap::new();
-        let in_line = line.holders.iter().map(|claim| (claim, true)).chain(line.waiters.iter().map(|claim| (claim, false)));
+        let in_line = line
+            .holders
+            .iter()
+            .map(|claim| (claim, true))
+            .chain(line.waiters.iter().map(|claim| (claim, false)));
         for (claim, votes) in in_line {
             let nth = alike.entry((claim.ticket, &claim.who)).or_default();
             let Who { owner, host, pid } = &claim.who;
@@ -78,7 +82,18 @@ mod tests {
         let merged = merge(&views, 2);
         assert_eq!((merged[0].holders.len(), merged[0].waiters.len()), (1, 1));
         assert_eq!(merged[0].holders[0].remaining, Duration::from_secs(7));
-        assert!(merge(&[line(vec![claim(1, 9)], vec![]), vec![], vec![]], 2).is_empty(), "one node of three is nobody");
-        assert_eq!(merge(&[line(vec![claim(1, 9), claim(1, 9)], vec![]), line(vec![claim(1, 9), claim(1, 9)], vec![])], 2)[0].holders.len(), 2);
+        assert!(
+            merge(&[line(vec![claim(1, 9)], vec![]), vec![], vec![]], 2).is_empty(),
+            "one node of three is nobody"
+        );
+        assert_eq!(
+            merge(
+                &[line(vec![claim(1, 9), claim(1, 9)], vec![]), line(vec![claim(1, 9), claim(1, 9)], vec![])],
+                2
+            )[0]
+            .holders
+            .len(),
+            2
+        );
     }
 }

@@ -85,7 +85,8 @@ impl Pair {
             }
             _ => {
                 let (ticket, at_once) = (self.ticket(), self.dice.chance(500));
-                let found = self.node.evict(&self.name, ticket, at_once).await.map_err(|e| format!("{e:?}"))?;
+                let found =
+                    self.node.evict(&self.name, ticket, at_once).await.map_err(|e| format!("{e:?}"))?;
                 let step = self.line.evict(self.now(), ticket, at_once);
                 same("evict", found, step.answer)?;
                 step.bells

@@ -56,7 +56,11 @@ async fn wipe(server: &Server) {
 }
 
 async fn in_time(what: &str, lock: tokio::task::JoinHandle<crate::Result<Guard>>) -> Guard {
-    tokio::time::timeout(LEASE * 2, lock).await.unwrap_or_else(|_| panic!("{what} is stuck")).unwrap().unwrap()
+    tokio::time::timeout(LEASE * 2, lock)
+        .await
+        .unwrap_or_else(|_| panic!("{what} is stuck"))
+        .unwrap()
+        .unwrap()
 }
 
 /// A minority of the nodes fails while one holds, and two wait.

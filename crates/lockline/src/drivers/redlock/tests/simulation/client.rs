@@ -88,7 +88,8 @@ impl Client {
 
     pub(super) fn describe(&self) -> String {
         let attempt = self.attempt.as_ref();
-        let phase = attempt.map(|attempt| (attempt.belief.phase(), attempt.ballot.ticket(), attempt.round.is_some()));
+        let phase =
+            attempt.map(|attempt| (attempt.belief.phase(), attempt.ballot.ticket(), attempt.round.is_some()));
         format!("{} alive {} turns {} {phase:?}", self.index, self.alive, self.turns)
     }
 
@@ -242,7 +243,9 @@ impl Client {
         (id, ticket): (ClaimId, Ticket),
         answer: Answer,
     ) -> Outcome {
-        let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.id == id) else { return Outcome::Nothing };
+        let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.id == id) else {
+            return Outcome::Nothing;
+        };
         if let Answer::Stands(standing) = answer
             && ticket == attempt.ballot.ticket()
         {
@@ -350,7 +353,8 @@ impl Client {
     }
 
     fn leave(&mut self, wires: &mut Wires<'_>, id: ClaimId, ballot: Option<&Ballot>) {
-        let skipped = |node: usize| mutant!(LeaveWhereGranted) && ballot.is_some_and(|ballot| !ballot.votes(node));
+        let skipped =
+            |node: usize| mutant!(LeaveWhereGranted) && ballot.is_some_and(|ballot| !ballot.votes(node));
         let answered: Vec<bool> = (0..self.nodes).map(skipped).collect();
         self.send_leave(wires, id, &answered);
         self.departures.insert(id, (wires.now + LEASE_US, answered));
@@ -358,7 +362,8 @@ impl Client {
 
     fn leave_again(&mut self, wires: &mut Wires<'_>, id: ClaimId) {
         let Some((until, answered)) = self.departures.get(&id).cloned() else { return };
-        if wires.now >= until || answered.iter().filter(|answered| **answered).count() >= majority(self.nodes) {
+        if wires.now >= until || answered.iter().filter(|answered| **answered).count() >= majority(self.nodes)
+        {
             self.departures.remove(&id);
         } else {
             self.send_leave(wires, id, &answered);

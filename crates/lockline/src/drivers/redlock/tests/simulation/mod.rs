@@ -52,7 +52,8 @@ fn ten_thousand_runs_are_safe_and_never_stuck() {
     let mut total = Fate::default();
     std::thread::scope(|scope| {
         let all: Vec<_> = (0..threads).map(|first| scope.spawn(move || runs(first))).collect();
-        all.into_iter().for_each(|one| total.add(one.join().unwrap_or_else(|e| std::panic::resume_unwind(e))));
+        all.into_iter()
+            .for_each(|one| total.add(one.join().unwrap_or_else(|e| std::panic::resume_unwind(e))));
     });
     println!("{RUNS} runs: {total:?}");
     assert!(total.grants > RUNS * CLIENTS as u64, "everybody had turns: {total:?}");
@@ -62,7 +63,8 @@ fn ten_thousand_runs_are_safe_and_never_stuck() {
 #[test]
 fn every_mutant_is_caught() {
     for (mutant, breaks) in MUTANTS {
-        let broken = (0..RUNS).find_map(|seed| with(Some(mutant), || run(seed)).err().map(|broken| (seed, broken)));
+        let broken =
+            (0..RUNS).find_map(|seed| with(Some(mutant), || run(seed)).err().map(|broken| (seed, broken)));
         let Some((seed, broken)) = broken else { panic!("{mutant:?} was not caught") };
         println!("{mutant:?}: seed {seed}: {broken}");
         assert!(broken.contains(breaks), "{mutant:?} breaks something else: {broken}");

@@ -45,23 +45,80 @@ pub(super) enum Request {
 /// What happens next.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    Asked { node: usize, client: usize, life: u32, round: u64, sent: Time, request: Request },
-    Answered { client: usize, life: u32, node: usize, round: u64, sent: Time, id: ClaimId, ticket: Ticket, answer: Answer },
-    Left { client: usize, life: u32, node: usize, id: ClaimId },
-    Rang { client: usize, life: u32, node: usize, bell: Bell },
+    Asked {
+        node: usize,
+        client: usize,
+        life: u32,
+        round: u64,
+        sent: Time,
+        request: Request,
+    },
+    Answered {
+        client: usize,
+        life: u32,
+        node: usize,
+        round: u64,
+        sent: Time,
+        id: ClaimId,
+        ticket: Ticket,
+        answer: Answer,
+    },
+    Left {
+        client: usize,
+        life: u32,
+        node: usize,
+        id: ClaimId,
+    },
+    Rang {
+        client: usize,
+        life: u32,
+        node: usize,
+        bell: Bell,
+    },
     /// Nobody waits any longer for the answers of this round.
-    RoundOver { client: usize, life: u32, round: u64 },
+    RoundOver {
+        client: usize,
+        life: u32,
+        round: u64,
+    },
     /// The client looks at what it is doing; `step` tells old alarms from the newest.
-    Alarm { client: usize, life: u32, step: u64 },
+    Alarm {
+        client: usize,
+        life: u32,
+        step: u64,
+    },
     /// A leave is sent again to who did not answer.
-    LeaveAgain { client: usize, life: u32, id: ClaimId },
-    Crash { client: usize },
-    Reborn { client: usize },
-    NodeDown { node: usize, for_us: u64, forgets: bool },
-    NodeUp { node: usize, forgets: bool },
-    NodePaused { node: usize, for_us: u64 },
-    NodeWiped { node: usize },
-    ClockStep { node: usize, by_us: i64 },
+    LeaveAgain {
+        client: usize,
+        life: u32,
+        id: ClaimId,
+    },
+    Crash {
+        client: usize,
+    },
+    Reborn {
+        client: usize,
+    },
+    NodeDown {
+        node: usize,
+        for_us: u64,
+        forgets: bool,
+    },
+    NodeUp {
+        node: usize,
+        forgets: bool,
+    },
+    NodePaused {
+        node: usize,
+        for_us: u64,
+    },
+    NodeWiped {
+        node: usize,
+    },
+    ClockStep {
+        node: usize,
+        by_us: i64,
+    },
 }
 
 /// How bad a network is.
@@ -106,7 +163,14 @@ impl Network {
     }
 
     /// Sends a message over a connection; `back` is from the node to the client.
-    pub(super) fn send(&mut self, dice: &mut Dice, now: u64, (client, node): (usize, usize), back: bool, event: Event) {
+    pub(super) fn send(
+        &mut self,
+        dice: &mut Dice,
+        now: u64,
+        (client, node): (usize, usize),
+        back: bool,
+        event: Event,
+    ) {
         if dice.chance(self.weather.lost) {
             return;
         }

@@ -99,11 +99,16 @@ impl World {
             offset_us: dice.between(0, 2 * offset + 1) as i64 - offset as i64,
         };
         let all: Vec<Node> = (0..nodes)
-            .map(|_| Node { line: Line::default(), clock: clock(&mut dice, 5_000), up: true, paused_until: 0, forgot_at: None })
+            .map(|_| Node {
+                line: Line::default(),
+                clock: clock(&mut dice, 5_000),
+                up: true,
+                paused_until: 0,
+                forgot_at: None,
+            })
             .collect();
-        let clients = (0..clients)
-            .map(|index| Client::new(index, nodes, clock(&mut dice, 50_000), TURNS))
-            .collect();
+        let clients =
+            (0..clients).map(|index| Client::new(index, nodes, clock(&mut dice, 50_000), TURNS)).collect();
         let mut world = World {
             dice,
             network,
@@ -142,7 +147,11 @@ impl World {
             let node = self.dice.between(0, minority as u64) as usize;
             let at = self.dice.between(0, FAULTS_END);
             let step = self.dice.between(0, 4 * LEASE_US) as i64 - 2 * LEASE_US as i64;
-            let event = if self.dice.chance(500) { Event::NodeWiped { node } } else { Event::ClockStep { node, by_us: step } };
+            let event = if self.dice.chance(500) {
+                Event::NodeWiped { node }
+            } else {
+                Event::ClockStep { node, by_us: step }
+            };
             self.network.at(at, event);
         }
         // All may stop, pause or restart, and forget: who forgets knows it, and sits out.
@@ -169,7 +178,8 @@ impl World {
             }
             self.happen(event)?;
         }
-        let stuck: Vec<_> = self.clients.iter().filter(|client| client.turns > 0).map(Client::describe).collect();
+        let stuck: Vec<_> =
+            self.clients.iter().filter(|client| client.turns > 0).map(Client::describe).collect();
         if !stuck.is_empty() {
             return Err(format!("stuck at {}: {stuck:?}", self.now));
         }
@@ -259,15 +269,18 @@ impl World {
     fn survives(&self, node: usize) -> bool {
         let (majority, lease_ago) = (self.nodes.len() / 2 + 1, self.now.saturating_sub(2 * LEASE_US));
         let remembers = |node: &Node| node.forgot_at.is_none_or(|at| at < lease_ago);
-        let others: Vec<&Node> = self.nodes.iter().enumerate().filter(|(index, _)| *index != node).map(|(_, node)| node).collect();
+        let others: Vec<&Node> =
+            self.nodes.iter().enumerate().filter(|(index, _)| *index != node).map(|(_, node)| node).collect();
         let voters = |id: ClaimId| {
             let votes = |other: &&&Node| {
                 let at = other.clock.read(self.now);
-                remembers(other) && other.line.seen().any(|seen| seen.id == id && seen.is_in && seen.deadline > at)
+                remembers(other)
+                    && other.line.seen().any(|seen| seen.id == id && seen.is_in && seen.deadline > at)
             };
             others.iter().filter(votes).count()
         };
-        let known = others.iter().filter(|other| remembers(other) && other.line.last_ticket() >= self.newest).count();
+        let known =
+            others.iter().filter(|other| remembers(other) && other.line.last_ticket() >= self.newest).count();
         let mut there = self.nodes[node].line.seen().filter(|seen| seen.is_in);
         // One that sits out must not be hurried.
         remembers(&self.nodes[node]) && known >= majority && there.all(|seen| voters(seen.id) >= majority)
@@ -301,7 +314,9 @@ impl World {
         for (other, seen) in self.clients.iter_mut().enumerate() {
             let Some((theirs, both)) = seen.holds(now) else { continue };
             if other != client && !(shared && both) {
-                return Err(format!("two holders at {now}: {client} on {ticket:?} beside {other} on {theirs:?}"));
+                return Err(format!(
+                    "two holders at {now}: {client} on {ticket:?} beside {other} on {theirs:?}"
+                ));
             }
         }
         let before = if shared { self.newest_alone } else { self.newest };
@@ -316,11 +331,24 @@ impl World {
     }
 
     /// A node does what it is asked for, answers, and rings.
-    fn serve(&mut self, node: usize, (client, life): (usize, u32), round: u64, sent: Time, request: &Request) {
+    fn serve(
+        &mut self,
+        node: usize,
+        (client, life): (usize, u32),
+        round: u64,
+        sent: Time,
+        request: &Request,
+    ) {
         let at = self.nodes[node].clock.read(self.now);
         let now = Now { at, ticket_us: at.as_micros() };
         let line = &mut self.nodes[node].line;
-        let place = |id, ticket| Place { name: self.name.clone(), id, ticket: Some(ticket), lease: LEASE, last: false };
+        let place = |id, ticket| Place {
+            name: self.name.clone(),
+            id,
+            ticket: Some(ticket),
+            lease: LEASE,
+            last: false,
+        };
         let (answer, bells) = match *request {
             Request::Propose { id, ticket, shared, wait } => {
                 let mode = if shared { Mode::Shared } else { Mode::Exclusive };
