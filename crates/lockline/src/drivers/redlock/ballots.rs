@@ -1,8 +1,9 @@
 //! All ballots of one client, and the bells of all nodes, which are rung on only when a majority agrees.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::ballot::Ballot;
 use super::tickets::Tickets;
@@ -10,7 +11,10 @@ use crate::driver::{BellBoard, Bells};
 use crate::line::{Bell, ClaimId, News, Standing, Ticket};
 use crate::name::Name;
 use crate::sync::locked;
-use crate::time::{Time, wall_micros};
+use crate::time::{BootClock, Time, wall_micros};
+
+/// How long a bell may be on its way inside this process, behind the answer to the leave that was asked after it.
+const LATE_BELLS: Duration = Duration::from_secs(2);
 
 /// The claims of this client that may stand somewhere.
 pub(super) struct Ballots {
@@ -24,8 +28,22 @@ struct State {
     open: HashMap<ClaimId, Entry>,
     tickets: Tickets,
     entries: u64,
+    /// Ballots to be forgotten, with when they were done with, oldest first.
+    done: VecDeque<(Time, ClaimId, u64)>,
     /// Claims that were refused before anything was sent: there is nothing to leave.
     refused: HashSet<ClaimId>,
+}
+
+impl State {
+    fn forget_old(&mut self) {
+        let now = BootClock.now();
+        while let Some(&(_, id, number)) = self.done.front().filter(|(at, ..)| now.since(*at) > LATE_BELLS) {
+            self.done.pop_front();
+            if self.open.get(&id).is_some_and(|entry| entry.number == number) {
+                self.open.remove(&id);
+            }
+        }
+    }
 }
 
 struct Entry {
@@ -44,6 +62,7 @@ impl Ballots {
     /// The ticket to propose for a claim, the same as before if it was proposed before, and whether it has won on it.
     pub(super) fn stand(&self, name: &Name, id: ClaimId) -> (Ticket, bool) {
         let mut state = locked(&self.state);
+        state.forget_old();
         if let Some(entry) = state.open.get(&id).filter(|entry| !entry.departed) {
             return (entry.ballot.ticket(), entry.ballot.won());
         }
@@ -136,11 +155,12 @@ impl Ballots {
         Some(entry.number)
     }
 
+    /// A claim has left. Its ballot is kept a little longer, so that a late bell is not taken for a stranger's, whose place
+    /// would have to be left.
     pub(super) fn forget(&self, id: ClaimId, number: Option<u64>) {
         let mut state = locked(&self.state);
-        if state.open.get(&id).is_some_and(|entry| Some(entry.number) == number) {
-            state.open.remove(&id);
-        }
+        state.done.extend(number.map(|number| (BootClock.now(), id, number)));
+        state.forget_old();
     }
 
     fn ring(&self, node: usize, name: &Name, bell: &Bell) {
