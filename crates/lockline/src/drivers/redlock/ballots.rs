@@ -74,6 +74,18 @@ impl Ballots {
         (ticket, false)
     }
 
+    /// Too few nodes took the claim's ticket: a larger one than `above`, and than all that any node named. `None` if the
+    /// claim was told to leave meanwhile: what is asked for now would come after its leave, and stay.
+    pub(super) fn yields(&self, id: ClaimId, above: Ticket) -> Option<Ticket> {
+        let mut state = locked(&self.state);
+        let wall = wall_micros();
+        state.tickets.saw(above, wall);
+        let ticket = state.tickets.next(wall);
+        let entry = state.open.get_mut(&id).filter(|entry| !entry.departed)?;
+        entry.ballot.yields(ticket);
+        Some(ticket)
+    }
+
     /// Nothing was sent for this claim, and nothing will be.
     pub(super) fn refuse(&self, id: ClaimId) {
         locked(&self.state).refused.insert(id);
@@ -82,17 +94,6 @@ impl Ballots {
     /// Whether it was refused. Asked once: its client leaves whatever it asked for.
     pub(super) fn was_refused(&self, id: ClaimId) -> bool {
         locked(&self.state).refused.remove(&id)
-    }
-
-    /// Too few nodes took the claim's ticket: the next one is larger than `above`.
-    pub(super) fn yields(&self, id: ClaimId, above: Ticket) {
-        let mut state = locked(&self.state);
-        let wall = wall_micros();
-        state.tickets.saw(above, wall);
-        let ticket = state.tickets.next(wall);
-        if let Some(entry) = state.open.get_mut(&id) {
-            entry.ballot.yields(ticket);
-        }
     }
 
     /// Whether a claim is known to hold the lock on this ticket.

@@ -13,7 +13,7 @@ mod view;
 mod tests;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 pub use config::RedlockConfig;
 
@@ -57,7 +57,7 @@ impl Redlock {
             address: address.clone(),
             guarantees: Guarantees { fencing, exclusion: Exclusion::NoForwardStepOverFailover },
         };
-        Ok(Redlock { info, quorum: Quorum { config, address, nodes, ballots } })
+        Ok(Redlock { info, quorum: Quorum { config, address, nodes, ballots, turn: Mutex::default() } })
     }
 }
 

@@ -177,8 +177,8 @@ impl<T: Send + 'static> Round<T> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Result<T>)>> {
-        // All of them, also when one is ready: a request is sent when it is first polled.
+    /// Polls all requests, also when one is ready: each is sent when it is first polled.
+    pub(super) fn send(&mut self, context: &mut Context<'_>) {
         let mut at = 0;
         while let Some((_, request)) = self.pending.get_mut(at) {
             match request.as_mut().poll(context) {
@@ -191,6 +191,10 @@ impl<T: Send + 'static> Round<T> {
                 }
             }
         }
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Result<T>)>> {
+        self.send(context);
         if let Some(answer) = self.ready.pop_front() {
             return Poll::Ready(Some(answer));
         }

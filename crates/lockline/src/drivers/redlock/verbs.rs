@@ -1,6 +1,8 @@
 //! The verbs, asked of all nodes at once, and answered as soon as a majority decides.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::Value;
@@ -17,6 +19,7 @@ use crate::driver::Query;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, ClaimId, LineView, Mode, Place, Standing, Ticket};
 use crate::name::Name;
+use crate::sync::locked;
 use crate::time::BootClock;
 
 /// How often a claim asks for a place with another ticket in one verb. Each time somebody else was faster at too many
@@ -37,6 +40,8 @@ pub(super) struct Quorum {
     pub(super) address: Arc<str>,
     pub(super) nodes: Arc<Nodes>,
     pub(super) ballots: Arc<Ballots>,
+    /// Held by whoever proposes a ticket, until it is sent to all nodes.
+    pub(super) turn: Mutex<()>,
 }
 
 impl Quorum {
@@ -52,12 +57,11 @@ impl Quorum {
         self.config.check_lease("join", claim.lease)?;
         let began = BootClock.now();
         let shared = Arc::new(claim.clone());
+        let mut above = None;
         for _ in 0..ROUNDS {
-            let (ticket, won) = self.ballots.stand(&claim.name, claim.id);
-            let mut round = self.nodes.ask(node_deadline(claim.lease), |node| {
-                let claim = shared.clone();
-                Box::pin(async move { propose(&node, &claim, wait, ticket).await })
-            });
+            let Some((ticket, won, mut round)) = self.send_proposal(&shared, wait, above).await else {
+                return Ok(Standing::Lapsed);
+            };
             let mut tally = Tally::new(self.nodes.len());
             let (mut answers, mut errors) = (Vec::new(), Vec::new());
             let verdict = loop {
@@ -103,13 +107,41 @@ impl Quorum {
                     });
                     return Ok(standing);
                 }
-                Verdict::Again(above) => self.ballots.yields(claim.id, above),
+                Verdict::Again(largest) => above = Some(largest),
                 Verdict::WouldWaitForItself => return Err(would_wait_for_itself(&claim.name, &self.address)),
                 Verdict::NoQuorum => return Err(self.no_quorum("join", errors)),
             }
         }
         let message = format!("others were faster at too many nodes, {ROUNDS} times");
         Err(Error::new(ErrorKind::Unknown, "join", message).at(&self.address))
+    }
+
+    /// Asks all nodes for a place, on a larger ticket than `above` if one was refused. `None`: it was told to leave.
+    ///
+    /// Tickets are sent in their order: of two claims of one client, the later would else be refused for nothing.
+    async fn send_proposal(
+        &self,
+        claim: &Arc<Claim>,
+        wait: bool,
+        above: Option<Ticket>,
+    ) -> Option<(Ticket, bool, Round<Answer>)> {
+        poll_fn(|context| {
+            let _in_turn = locked(&self.turn);
+            let (ticket, won) = match above {
+                None => self.ballots.stand(&claim.name, claim.id),
+                Some(above) => match self.ballots.yields(claim.id, above) {
+                    Some(ticket) => (ticket, false),
+                    None => return Poll::Ready(None),
+                },
+            };
+            let mut round = self.nodes.ask(node_deadline(claim.lease), |node| {
+                let claim = claim.clone();
+                Box::pin(async move { propose(&node, &claim, wait, ticket).await })
+            });
+            round.send(context);
+            Poll::Ready(Some((ticket, won, round)))
+        })
+        .await
     }
 
     /// A claim that may not wait leaves nothing behind, also at nodes that let it in, or did not say.

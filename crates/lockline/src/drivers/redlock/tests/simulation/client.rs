@@ -108,6 +108,14 @@ impl Client {
         (attempt.belief.look(at) == Phase::In).then(|| (attempt.ballot.ticket(), attempt.shared))
     }
 
+    /// For how long it relies on this claim, in microseconds; the whole lease while it asks. `None`: not at all.
+    pub(super) fn relies_on(&self, now: u64, id: ClaimId) -> Option<u64> {
+        let attempt = self.attempt.as_ref().filter(|attempt| attempt.id == id)?;
+        let asks = attempt.round.is_some() || attempt.belief.phase() == Phase::Joining;
+        let rest = attempt.belief.valid_until().since(self.clock.read(now)).as_micros() as u64;
+        Some(if asks { LEASE_US } else { rest })
+    }
+
     pub(super) fn hear(&mut self, now: u64, dice: &mut Dice, network: &mut Network, event: Event) -> Outcome {
         let wires = &mut Wires { now, dice, network };
         let (life, alive) = (self.life, self.alive);
@@ -328,7 +336,7 @@ impl Client {
         let phase = attempt.belief.look(now);
         if phase == Phase::In && !attempt.holds {
             attempt.holds = true;
-            let work = if wires.dice.chance(10) { LEASE_US * 3 / 2 } else { wires.dice.between(100, 12_000) };
+            let work = if wires.dice.chance(40) { LEASE_US * 3 / 2 } else { wires.dice.between(100, 12_000) };
             attempt.hold_ends = wires.now + work;
             let outcome = Outcome::Granted { ticket: attempt.ballot.ticket(), shared: attempt.shared };
             self.alarm(wires, work.min(LEASE_US / 3));

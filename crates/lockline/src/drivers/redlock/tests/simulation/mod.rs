@@ -62,11 +62,16 @@ fn ten_thousand_runs_are_safe_and_never_stuck() {
 
 #[test]
 fn every_mutant_is_caught() {
+    let mut missed = Vec::new();
     for (mutant, breaks) in MUTANTS {
         let broken =
             (0..RUNS).find_map(|seed| with(Some(mutant), || run(seed)).err().map(|broken| (seed, broken)));
-        let Some((seed, broken)) = broken else { panic!("{mutant:?} was not caught") };
-        println!("{mutant:?}: seed {seed}: {broken}");
-        assert!(broken.contains(breaks), "{mutant:?} breaks something else: {broken}");
+        match broken {
+            Some((seed, broken)) if broken.contains(breaks) => {
+                println!("{mutant:?}: seed {seed}: {broken:.120}")
+            }
+            other => missed.push((mutant, other)),
+        }
     }
+    assert!(missed.is_empty(), "not caught, or for another reason: {missed:?}");
 }

@@ -96,6 +96,10 @@ pub(super) enum Event {
     Crash {
         client: usize,
     },
+    CutOff {
+        client: usize,
+        for_us: u64,
+    },
     Reborn {
         client: usize,
     },
@@ -139,6 +143,8 @@ pub(super) struct Network {
     clients: usize,
     pub(super) weather: Weather,
     lease_us: u64,
+    /// Until when nothing reaches a client, nor comes from it.
+    pub(super) cut_off: Vec<u64>,
 }
 
 impl Network {
@@ -150,6 +156,7 @@ impl Network {
             clients,
             weather,
             lease_us,
+            cut_off: vec![0; clients],
         }
     }
 
@@ -171,7 +178,7 @@ impl Network {
         back: bool,
         event: Event,
     ) {
-        if dice.chance(self.weather.lost) {
+        if dice.chance(self.weather.lost) || self.cut_off[client] > now {
             return;
         }
         if dice.chance(self.weather.straggles) {

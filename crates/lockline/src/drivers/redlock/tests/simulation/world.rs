@@ -89,7 +89,7 @@ impl World {
         // A third of the runs are calm: in them, what costs time is the protocol itself.
         let faults = !dice.chance(333);
         let weather = if faults {
-            Weather { lost: dice.between(0, 20), slow: dice.between(5, 60), straggles: dice.between(0, 6) }
+            Weather { lost: dice.between(0, 20), slow: dice.between(5, 150), straggles: dice.between(0, 6) }
         } else {
             Weather { lost: 0, slow: 20, straggles: 0 }
         };
@@ -140,6 +140,12 @@ impl World {
             let at = self.dice.between(0, FAULTS_END);
             self.network.at(at, Event::Crash { client });
             self.network.at(at + self.dice.between(1_000, LEASE_US), Event::Reborn { client });
+        }
+        for _ in 0..self.dice.between(0, 6) {
+            let client = self.dice.between(0, self.clients.len() as u64) as usize;
+            let (at, for_us) =
+                (self.dice.between(0, FAULTS_END), self.dice.between(LEASE_US / 2, 2 * LEASE_US));
+            self.network.at(at, Event::CutOff { client, for_us });
         }
         // A minority may be wiped without anybody noticing, or have its clock set.
         let minority = self.nodes.len() - (self.nodes.len() / 2 + 1);
@@ -243,6 +249,10 @@ impl World {
                 }
                 Ok(())
             }
+            Event::CutOff { client, for_us } => {
+                self.network.cut_off[client] = self.now + for_us;
+                Ok(())
+            }
             Event::Crash { client } => {
                 self.fate.crashes += 1;
                 self.clients[client].crash();
@@ -264,26 +274,28 @@ impl World {
         may
     }
 
-    /// Whether those who vote for a holder are a majority without this node, and those who know the newest token are, too:
-    /// that is all that a majority of votes can survive.
+    /// Whether those who vote for a claim, for as long as its client relies on it, are a majority without this node, and
+    /// those who know the newest token are, too: that is all that a majority of votes can survive.
     fn survives(&self, node: usize) -> bool {
         let (majority, lease_ago) = (self.nodes.len() / 2 + 1, self.now.saturating_sub(2 * LEASE_US));
         let remembers = |node: &Node| node.forgot_at.is_none_or(|at| at < lease_ago);
-        let others: Vec<&Node> =
-            self.nodes.iter().enumerate().filter(|(index, _)| *index != node).map(|(_, node)| node).collect();
-        let voters = |id: ClaimId| {
-            let votes = |other: &&&Node| {
-                let at = other.clock.read(self.now);
-                remembers(other)
-                    && other.line.seen().any(|seen| seen.id == id && seen.is_in && seen.deadline > at)
+        let others =
+            || self.nodes.iter().enumerate().filter(|(index, other)| *index != node && remembers(other));
+        let relied_on = |id: ClaimId| self.clients[owner(id).0].relies_on(self.now, id);
+        let voters = |id: ClaimId, rest: u64| {
+            let votes = |other: &Node| {
+                let until = other.clock.read(self.now) + Duration::from_micros(rest);
+                other.line.seen().any(|seen| seen.id == id && seen.is_in && seen.deadline >= until)
             };
-            others.iter().filter(votes).count()
+            others().filter(|(_, other)| votes(other)).count()
         };
-        let known =
-            others.iter().filter(|other| remembers(other) && other.line.last_ticket() >= self.newest).count();
-        let mut there = self.nodes[node].line.seen().filter(|seen| seen.is_in);
+        let known = others().filter(|(_, other)| other.line.last_ticket() >= self.newest).count();
+        let in_there = self.nodes[node].line.seen().filter(|seen| seen.is_in).map(|seen| seen.id);
+        let mut believed = in_there.filter_map(|id| relied_on(id).map(|rest| (id, rest)));
         // One that sits out must not be hurried.
-        remembers(&self.nodes[node]) && known >= majority && there.all(|seen| voters(seen.id) >= majority)
+        remembers(&self.nodes[node])
+            && known >= majority
+            && believed.all(|(id, rest)| voters(id, rest) >= majority)
     }
 
     fn tell_client(&mut self, event: Event) -> Result<(), String> {
