@@ -45,10 +45,6 @@ mod testing {
         NoYield,
         YieldAfterWinning,
         LeaveWhereGranted,
-        BellBeyondItsLease,
-        StandingRenewsHolder,
-        NodeForgetsGuard,
-        MinorityIsEnough,
     }
 
     thread_local!(static ON: Cell<Option<Mutant>> = const { Cell::new(None) });

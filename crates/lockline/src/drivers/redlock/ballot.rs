@@ -107,8 +107,7 @@ impl Ballot {
     /// the claim since core began to count: another one may end before the client's belief does.
     pub(super) fn wins(&mut self) -> bool {
         let Some(told) = self.told.filter(|_| !self.won && !self.departed) else { return false };
-        let counts =
-            |known: &&Known| known.votes && (known.extended >= Some(told) || mutant!(BellBeyondItsLease));
+        let counts = |known: &&Known| known.votes && known.extended >= Some(told);
         self.won = self.nodes.iter().filter(counts).count() >= majority(self.nodes.len());
         self.won
     }

@@ -42,7 +42,7 @@ pub(super) struct Tally {
 
 /// How many of `nodes` decide.
 pub(super) fn majority(nodes: usize) -> usize {
-    if mutant!(MinorityIsEnough) { nodes / 2 } else { nodes / 2 + 1 }
+    nodes / 2 + 1
 }
 
 /// The answers, counted.
@@ -250,8 +250,7 @@ impl Count {
         }
         let enough = if mutant!(NoYield) { self.stands > 0 } else { self.stands >= majority };
         let no_majority_of_votes = self.votes + self.missing < majority;
-        let may_wait = !won || mutant!(StandingRenewsHolder);
-        (may_wait && enough && no_majority_of_votes).then(|| Standing::Waiting {
+        (!won && enough && no_majority_of_votes).then(|| Standing::Waiting {
             ticket: self.ticket,
             ahead: self.ahead,
             look_again: self.look_again.unwrap_or(LOOK_AGAIN),

@@ -152,7 +152,9 @@ impl World {
         for _ in 0..self.dice.between(0, 4) {
             let node = self.dice.between(0, minority as u64) as usize;
             let at = self.dice.between(0, FAULTS_END);
-            let step = self.dice.between(0, 4 * LEASE_US) as i64 - 2 * LEASE_US as i64;
+            // Forward by more than a lease: everything there lapses, as if it were forgotten.
+            let step = self.dice.between(LEASE_US, 2 * LEASE_US) as i64;
+            let step = if self.dice.chance(500) { step } else { -step };
             let event = if self.dice.chance(500) {
                 Event::NodeWiped { node }
             } else {
@@ -228,8 +230,7 @@ impl World {
                 if forgets {
                     node.forgot_at = Some(now);
                     self.fate.amnesia += 1;
-                    let guard = if mutant!(NodeForgetsGuard) { Duration::from_micros(1) } else { LEASE };
-                    node.line = Line::restarted(node.clock.read(now), guard);
+                    node.line = Line::restarted(node.clock.read(now), LEASE);
                 }
                 Ok(())
             }
