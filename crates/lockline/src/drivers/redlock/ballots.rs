@@ -52,6 +52,8 @@ struct Entry {
     name: Name,
     ballot: Ballot,
     departed: bool,
+    /// It left before it was asked for: its join lost a race against its leave, and must not be sent.
+    too_late: bool,
 }
 
 impl Ballots {
@@ -60,18 +62,22 @@ impl Ballots {
     }
 
     /// The ticket to propose for a claim, the same as before if it was proposed before, and whether it has won on it.
-    pub(super) fn stand(&self, name: &Name, id: ClaimId) -> (Ticket, bool) {
+    /// `None` if it was told to leave before.
+    pub(super) fn stand(&self, name: &Name, id: ClaimId) -> Option<(Ticket, bool)> {
         let mut state = locked(&self.state);
         state.forget_old();
-        if let Some(entry) = state.open.get(&id).filter(|entry| !entry.departed) {
-            return (entry.ballot.ticket(), entry.ballot.won());
+        match state.open.get(&id) {
+            Some(entry) if entry.too_late => return None,
+            Some(entry) if !entry.departed => return Some((entry.ballot.ticket(), entry.ballot.won())),
+            _ => {}
         }
         let ticket = state.tickets.next(wall_micros());
         state.entries += 1;
         let ballot = Ballot::new(self.nodes, ticket);
-        let entry = Entry { number: state.entries, name: name.clone(), ballot, departed: false };
+        let number = state.entries;
+        let entry = Entry { number, name: name.clone(), ballot, departed: false, too_late: false };
         state.open.insert(id, entry);
-        (ticket, false)
+        Some((ticket, false))
     }
 
     /// Too few nodes took the claim's ticket: a larger one than `above`, and than all that any node named. `None` if the
@@ -148,8 +154,16 @@ impl Ballots {
     }
 
     /// A claim leaves: bells that are under way for it are no news. Gives the number to [`forget`](Ballots::forget) it by.
-    pub(super) fn depart(&self, id: ClaimId) -> Option<u64> {
+    ///
+    /// One that never learnt a ticket, and is not known here, has a join that is still to be sent.
+    pub(super) fn depart(&self, name: &Name, id: ClaimId, ticket: Option<Ticket>) -> Option<u64> {
         let mut state = locked(&self.state);
+        if !state.open.contains_key(&id) && ticket.is_none() {
+            state.entries += 1;
+            let (number, ballot) = (state.entries, Ballot::new(self.nodes, Ticket::ZERO));
+            let entry = Entry { number, name: name.clone(), ballot, departed: true, too_late: true };
+            state.open.insert(id, entry);
+        }
         let entry = state.open.get_mut(&id)?;
         entry.departed = true;
         entry.ballot.depart();

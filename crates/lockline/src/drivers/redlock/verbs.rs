@@ -127,13 +127,11 @@ impl Quorum {
     ) -> Option<(Ticket, bool, Round<Answer>)> {
         poll_fn(|context| {
             let _in_turn = locked(&self.turn);
-            let (ticket, won) = match above {
+            let stands = match above {
                 None => self.ballots.stand(&claim.name, claim.id),
-                Some(above) => match self.ballots.yields(claim.id, above) {
-                    Some(ticket) => (ticket, false),
-                    None => return Poll::Ready(None),
-                },
+                Some(above) => self.ballots.yields(claim.id, above).map(|ticket| (ticket, false)),
             };
+            let Some((ticket, won)) = stands else { return Poll::Ready(None) };
             let mut round = self.nodes.ask(node_deadline(claim.lease), |node| {
                 let claim = claim.clone();
                 Box::pin(async move { propose(&node, &claim, wait, ticket).await })
@@ -158,7 +156,7 @@ impl Quorum {
             // What cannot be left ends with its lease.
             let _ = self.leave(&place).await;
         } else {
-            let number = self.ballots.depart(claim.id);
+            let number = self.ballots.depart(&claim.name, claim.id, None);
             self.ballots.forget(claim.id, number);
         }
     }
@@ -219,14 +217,21 @@ impl Quorum {
         if self.ballots.was_refused(place.id) {
             return Ok(());
         }
-        let number = self.ballots.depart(place.id);
-        let forget = Forget { ballots: self.ballots.clone(), id: place.id, number };
         let lease = if place.lease.is_zero() { Duration::from_secs(10) } else { place.lease };
         let shared = Arc::new(place.clone());
-        let mut round = self.nodes.ask(node_deadline(lease), |node| {
-            let place = shared.clone();
-            Box::pin(async move { node.leave(&place).await })
-        });
+        let (number, mut round) = poll_fn(|context| {
+            // Behind every request of its join, at every node: they are sent in turn.
+            let _in_turn = locked(&self.turn);
+            let number = self.ballots.depart(&place.name, place.id, place.ticket);
+            let mut round = self.nodes.ask(node_deadline(lease), |node| {
+                let place = shared.clone();
+                Box::pin(async move { node.leave(&place).await })
+            });
+            round.send(context);
+            Poll::Ready((number, round))
+        })
+        .await;
+        let forget = Forget { ballots: self.ballots.clone(), id: place.id, number };
         let (mut left, mut errors) = (0, Vec::new());
         while left < self.majority() {
             match round.next().await {
