@@ -17,7 +17,7 @@ use super::{Redis, RedisConfig, RestartGuard};
 use crate::drivers::against_the_line::Heard;
 use crate::line::{Claim, ClaimId, Mode, Place, Primitive, Standing, Ticket, Who};
 use crate::name::Name;
-pub(super) use server::Server;
+pub(in crate::drivers) use server::Server;
 
 /// Whether this run includes Redis. If not, says so.
 pub(super) fn included() -> bool {
