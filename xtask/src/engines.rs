@@ -127,6 +127,20 @@ pub(crate) const ENGINES: &[Engine] = &[
         install: postgres::install,
         start: postgres::start,
     },
+    Engine {
+        name: "redlock",
+        feature: Some("redis"),
+        tortured: false,
+        install: redis::install,
+        start: redis::quorum_of_five,
+    },
+    Engine {
+        name: "redlock-3",
+        feature: Some("redis"),
+        tortured: false,
+        install: redis::install,
+        start: redis::quorum_of_three,
+    },
 ];
 
 /// An engine that runs.

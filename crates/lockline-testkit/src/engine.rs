@@ -23,6 +23,7 @@ pub struct Engine {
     open: Open,
     sees_dead_processes: bool,
     rings_bells: bool,
+    counts_permits: bool,
     forget: Option<Box<dyn Fn() + Send + Sync>>,
     /// A temporary directory, a server that is stopped when it is dropped: what must live as long as the test.
     _keep: Box<dyn Any + Send + Sync>,
@@ -41,6 +42,7 @@ impl Engine {
             open: Box::new(move |bells| Box::pin(open(bells))),
             sees_dead_processes: false,
             rings_bells: true,
+            counts_permits: true,
             forget: None,
             _keep: Box::new(()),
         }
@@ -57,6 +59,13 @@ impl Engine {
     #[must_use]
     pub fn without_bells(mut self) -> Engine {
         self.rings_bells = false;
+        self
+    }
+
+    /// The engine cannot count permits: it must refuse them, which is tested instead.
+    #[must_use]
+    pub fn without_permits(mut self) -> Engine {
+        self.counts_permits = false;
         self
     }
 
@@ -93,6 +102,11 @@ impl Engine {
     /// Whether a client hears at once what another one did.
     pub fn rings_bells(&self) -> bool {
         self.rings_bells
+    }
+
+    /// Whether it has semaphores.
+    pub fn counts_permits(&self) -> bool {
+        self.counts_permits
     }
 
     /// Makes the engine forget every claim; `false` if it cannot be made to.
@@ -212,6 +226,34 @@ fn on_redis(name: &'static str, options: &str) -> (Engine, String) {
         async move { Ok(Arc::new(Redis::connect(config, bells).await?) as Arc<dyn Driver>) }
     };
     (Engine::new(name, url, open), server)
+}
+
+/// A name space of its own on the quorum of this run that is called `name`.
+///
+/// # Panics
+/// If this run includes no such quorum, or its address makes no sense.
+#[cfg(feature = "redis")]
+pub fn redlock(name: &'static str) -> Engine {
+    use lockline::EngineUrl;
+    use lockline::drivers::redlock::{Redlock, RedlockConfig};
+    let servers = crate::engines::required_url(name)
+        .unwrap_or_else(|| panic!("{} names no {name}", crate::engines::VARIABLE));
+    let space = format!("test-{:016x}", fastrand::u64(..));
+    let url = format!("{servers}{}space={space}", if servers.contains('?') { '&' } else { '?' });
+    let parsed = EngineUrl::parse(&url).expect("the address makes sense");
+    let config = RedlockConfig::from_url(parsed.clone()).expect("the address makes sense");
+    let open = move |bells| {
+        let config = config.clone();
+        async move { Ok(Arc::new(Redlock::connect(config, bells).await?) as Arc<dyn Driver>) }
+    };
+    let keys =
+        |host: &String| Arc::new(RedisKeys { server: format!("redis://{host}"), space: space.clone() });
+    let keys: Vec<_> = parsed.hosts().iter().map(keys).collect();
+    let to_forget = keys.clone();
+    Engine::new(name, url, open)
+        .without_permits()
+        .forgets(move || to_forget.iter().for_each(|keys| keys.delete().expect("the keys are deleted")))
+        .keeps(keys.into_iter().map(CleanedUp).collect::<Vec<_>>())
 }
 
 /// All keys of one name space.

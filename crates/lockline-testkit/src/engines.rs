@@ -28,6 +28,10 @@ pub const SERVERS: &[&str] = &[
     "redis-cluster",
     #[cfg(feature = "redis")]
     "redis-replicas",
+    #[cfg(feature = "redis")]
+    "redlock",
+    #[cfg(feature = "redis")]
+    "redlock-3",
     #[cfg(feature = "zookeeper")]
     "zookeeper",
     #[cfg(feature = "zookeeper")]

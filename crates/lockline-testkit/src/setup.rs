@@ -57,6 +57,22 @@ impl Setup {
         if self.engine.rings_bells() { LONG } else { WITHOUT_BELLS }
     }
 
+    /// Whether the engine has no permits. Then that it refuses them, before anything stands in line, is what is tested.
+    ///
+    /// # Panics
+    /// If it does not refuse them.
+    pub async fn refuses_permits(&self) -> bool {
+        if self.engine.counts_permits() {
+            return false;
+        }
+        let locks = self.client().await;
+        let refused = locks.semaphore("permits", 4).acquire_many(2).await.expect_err("it refuses permits");
+        assert_eq!(refused.kind(), lockline::ErrorKind::Unsupported, "{refused:?}");
+        assert!(refused.hint_text().is_some(), "{refused:?}");
+        assert!(locks.show("permits").await.expect("it shows a line").waiters.is_empty());
+        true
+    }
+
     /// A client with a [`LONG`] lease.
     pub async fn client(&self) -> Locks {
         self.client_with(|builder| builder).await

@@ -15,6 +15,8 @@ use crate::drivers::mysql::{Mysql, MysqlConfig};
 use crate::drivers::postgres::{Postgres, PostgresConfig};
 #[cfg(feature = "redis")]
 use crate::drivers::redis::{Redis, RedisConfig};
+#[cfg(feature = "redis")]
+use crate::drivers::redlock::{Redlock, RedlockConfig};
 #[cfg(feature = "sqlite")]
 use crate::drivers::sqlite::{Sqlite, SqliteConfig};
 #[cfg(feature = "zookeeper")]
@@ -370,6 +372,8 @@ impl Builder {
             #[cfg(feature = "redis")]
             "redis" | "redis+unix" | "rediss" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
             | "rediss-cluster" => self.redis(RedisConfig::from_url(url)?).await,
+            #[cfg(feature = "redis")]
+            "redlock" => self.redlock(RedlockConfig::from_url(url)?).await,
             #[cfg(feature = "zookeeper")]
             "zookeeper" | "zookeepers" => self.zookeeper(ZookeeperConfig::from_url(url)?).await,
             #[cfg(feature = "etcd")]
@@ -474,6 +478,19 @@ impl Builder {
     pub async fn mysql(self, config: MysqlConfig) -> Result<Locks> {
         self.driver(async move |bells| Ok(Arc::new(Mysql::connect(config, bells).await?) as Arc<dyn Driver>))
             .await
+    }
+
+    /// Locks on a majority of independent Redis servers.
+    ///
+    /// # Errors
+    /// A bad option; no majority that can be reached, or a server that must not be trusted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind but scripts in the servers' caches.
+    #[cfg(feature = "redis")]
+    pub async fn redlock(self, config: RedlockConfig) -> Result<Locks> {
+        let open = async move |bells| Ok(Arc::new(Redlock::connect(config, bells).await?) as Arc<dyn Driver>);
+        self.driver(open).await
     }
 
     /// Locks on any driver: `open` is given the board to ring its bells on.

@@ -41,6 +41,10 @@ mod testing {
         TryPastWaiting,
         NoMargin,
         NeverLooksAgain,
+        TicketByMax,
+        NoYield,
+        YieldAfterWinning,
+        LeaveWhereGranted,
     }
 
     thread_local!(static ON: Cell<Option<Mutant>> = const { Cell::new(None) });

@@ -100,6 +100,17 @@ impl EngineUrl {
         &self.hosts
     }
 
+    /// An address for each of its hosts, with another scheme and all else the same.
+    #[cfg(feature = "redis")]
+    pub(crate) fn one_by_one(&self, scheme: &str) -> Vec<EngineUrl> {
+        let one = |host: &String| EngineUrl {
+            scheme: scheme.to_owned(),
+            hosts: vec![host.clone()],
+            ..self.clone()
+        };
+        self.hosts.iter().map(one).collect()
+    }
+
     /// What stands after the hosts, or the whole of an address without hosts.
     pub fn path(&self) -> &str {
         &self.path
@@ -149,6 +160,7 @@ fn known_schemes() -> String {
     }
     if cfg!(feature = "redis") {
         built.push("redis://host:6379");
+        built.push("redlock://host:6379,host:6379,host:6379");
     }
     if cfg!(feature = "zookeeper") {
         built.push("zookeeper://host:2181,host:2181/path");

@@ -1,5 +1,5 @@
 //! Redis: one server that keeps nothing, one with TLS and a user of few rights, a primary with replicas, Sentinels, a
-//! cluster.
+//! cluster, and quorums of servers that know nothing of each other.
 
 use std::path::Path;
 
@@ -28,6 +28,22 @@ fn hosts(servers: &[Server]) -> String {
 pub(super) fn one(home: &Path) -> Result<Started> {
     let server = Server::start(home, "server", &[])?;
     Ok(started(format!("redis://127.0.0.1:{}?{NO_GUARD}", server.port), [server]))
+}
+
+/// A quorum of five.
+pub(super) fn quorum_of_five(home: &Path) -> Result<Started> {
+    quorum(home, 5)
+}
+
+/// A quorum of three.
+pub(super) fn quorum_of_three(home: &Path) -> Result<Started> {
+    quorum(home, 3)
+}
+
+fn quorum(home: &Path, nodes: usize) -> Result<Started> {
+    let nodes = (0..nodes).map(|node| Server::start(home, &format!("node-{node}"), &[]));
+    let nodes = nodes.collect::<std::io::Result<Vec<_>>>()?;
+    Ok(started(format!("redlock://{}?{NO_GUARD}", hosts(&nodes)), nodes))
 }
 
 pub(super) fn tls(home: &Path) -> Result<Started> {

@@ -90,9 +90,11 @@ pub async fn dropping_lock_anywhere_leaves_nothing(setup: &Setup) {
     scene.drop_everywhere("fixed lock", async || locks.mutex("m").fixed().lock().await.unwrap()).await;
     scene.drop_everywhere("read", async || locks.rwlock("m").read().await.unwrap()).await;
     scene.drop_everywhere("write", async || locks.rwlock("m").write().await.unwrap()).await;
-    scene
-        .drop_everywhere("acquire_many", async || locks.semaphore("m", 3).acquire_many(2).await.unwrap())
-        .await;
+    if !setup.refuses_permits().await {
+        scene
+            .drop_everywhere("acquire_many", async || locks.semaphore("m", 3).acquire_many(2).await.unwrap())
+            .await;
+    }
     scene.drop_everywhere("all", async || locks.all(["k", "m", "z"]).lock().await.unwrap()).await;
     scene.drop_everywhere("campaign", async || locks.election("m").campaign("me").await.unwrap()).await;
     let me = locks.owner("me");
@@ -124,7 +126,9 @@ pub async fn dropping_a_waiter_anywhere_leaves_nothing(setup: &Setup) {
         scene.hold_for_a_moment("m").await;
         locks.semaphore("m", 2).acquire().await.unwrap()
     };
-    scene.drop_everywhere("acquire that waits", waiting).await;
+    if !setup.refuses_permits().await {
+        scene.drop_everywhere("acquire that waits", waiting).await;
+    }
     let waiting = async || {
         scene.hold_for_a_moment("z").await;
         locks.all(["m", "z"]).lock().await.unwrap()
@@ -144,11 +148,14 @@ pub async fn dropping_a_try_anywhere_leaves_nothing(setup: &Setup) {
     scene.drop_everywhere("try_lock", async || locks.mutex("m").try_lock().await.unwrap()).await;
     scene.drop_everywhere("try_read", async || locks.rwlock("m").try_read().await.unwrap()).await;
     scene.drop_everywhere("try_write", async || locks.rwlock("m").try_write().await.unwrap()).await;
-    scene
-        .drop_everywhere("try_acquire_many", async || {
-            locks.semaphore("m", 3).try_acquire_many(2).await.unwrap()
-        })
-        .await;
+    let permits = !setup.refuses_permits().await;
+    if permits {
+        scene
+            .drop_everywhere("try_acquire_many", async || {
+                locks.semaphore("m", 3).try_acquire_many(2).await.unwrap()
+            })
+            .await;
+    }
     scene.drop_everywhere("all.try_lock", async || locks.all(["m", "z"]).try_lock().await.unwrap()).await;
     scene
         .drop_everywhere("try_campaign", async || locks.election("m").try_campaign("me").await.unwrap())
@@ -172,7 +179,9 @@ pub async fn dropping_a_try_anywhere_leaves_nothing(setup: &Setup) {
         scene.hold_for_a_moment("m").await;
         locks.semaphore("m", 2).try_acquire_many_for(2, brief).await.unwrap()
     };
-    scene.drop_everywhere("try_acquire_many_for", timed).await;
+    if permits {
+        scene.drop_everywhere("try_acquire_many_for", timed).await;
+    }
     let timed = async || {
         scene.hold_for_a_moment("z").await;
         locks.all(["m", "z"]).try_lock_for(brief).await.unwrap()

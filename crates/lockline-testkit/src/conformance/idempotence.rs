@@ -45,6 +45,9 @@ pub async fn lost_reply_keeps_the_turn(setup: &Setup) {
 
 /// §2, §6.3: "never a second count": permits are counted once however often the join was sent.
 pub async fn lost_reply_counts_permits_once(setup: &Setup) {
+    if setup.refuses_permits().await {
+        return;
+    }
     let (locks, faults) = setup.faulty().await;
     for _ in 0..3 {
         faults.once(Kind::Join, Fault::LoseReply);

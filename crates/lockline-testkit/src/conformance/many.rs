@@ -71,6 +71,7 @@ impl Checker {
 pub async fn random_modes_never_break_the_table(setup: &Setup) {
     let checker = Arc::new(Checker::default());
     let clients = [setup.client().await, setup.client().await];
+    let permits = !setup.refuses_permits().await;
     let until = Instant::now() + Duration::from_secs(2);
     let mut tasks = Vec::new();
     for seed in 0..8u64 {
@@ -82,7 +83,9 @@ pub async fn random_modes_never_break_the_table(setup: &Setup) {
                 let count = random.i64(1..=Checker::LIMIT);
                 let (guard, counter, by) = match random.u8(..4) {
                     0 => (locks.rwlock("m").read().await, &checker.shared, 1),
-                    1 => (locks.semaphore("m", 3).acquire_many(count as u32).await, &checker.permits, count),
+                    1 if permits => {
+                        (locks.semaphore("m", 3).acquire_many(count as u32).await, &checker.permits, count)
+                    }
                     2 => (locks.rwlock("m").write().await, &checker.exclusive, 1),
                     _ => (locks.mutex("m").lock().await, &checker.exclusive, 1),
                 };

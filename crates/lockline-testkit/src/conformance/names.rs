@@ -213,8 +213,12 @@ pub async fn view_shows_who_and_in_which_order(setup: &Setup) {
     assert!(free.holders.is_empty() && free.waiters.is_empty(), "a free name");
     let guard = ann.mutex("m").lock().await.unwrap();
     let first = queue_up(&bob, "m", 1).await;
-    let semaphore = ann.owner("worker-7").semaphore("m", 5);
-    let second = tokio::spawn(async move { semaphore.acquire_many(3).await });
+    let (worker, permits) = (ann.owner("worker-7"), !setup.refuses_permits().await);
+    let (semaphore, read) = (worker.semaphore("m", 5), worker.rwlock("m"));
+    let second =
+        tokio::spawn(
+            async move { if permits { semaphore.acquire_many(3).await } else { read.read().await } },
+        );
     crate::setup::until_waiting(&ann, "m", 2).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
 
@@ -228,7 +232,8 @@ pub async fn view_shows_who_and_in_which_order(setup: &Setup) {
             && stands.waiters[0].ticket < stands.waiters[1].ticket
     );
     assert_eq!(stands.holders[0].mode, Mode::Exclusive);
-    assert_eq!(stands.waiters[1].mode, Mode::Permits { count: 3, limit: 5 });
+    let mode = if permits { Mode::Permits { count: 3, limit: 5 } } else { Mode::Shared };
+    assert_eq!(stands.waiters[1].mode, mode);
     for claim in stands.holders.iter().chain(&stands.waiters) {
         assert_eq!(claim.who.pid, std::process::id());
         assert!(!claim.who.host.is_empty());

@@ -12,6 +12,8 @@ pub mod mysql;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod redlock;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod relational;
 #[cfg(feature = "sqlite")]

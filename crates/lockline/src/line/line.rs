@@ -12,6 +12,10 @@ use crate::time::Time;
 #[cfg(test)]
 #[path = "inspect.rs"]
 pub(crate) mod inspect;
+#[path = "proposal.rs"]
+mod proposal;
+
+pub use proposal::Proposed;
 
 /// The moment at which a verb happens, read once by the engine.
 #[derive(Clone, Copy, Debug)]

@@ -14,6 +14,6 @@ mod view;
 pub use claim::{Bell, Claim, ClaimId, News, Place, Primitive, Refusal, Standing, Step, Ticket, Who};
 #[cfg(test)]
 pub(crate) use line::inspect::Seen;
-pub use line::{Line, Now, look_again};
+pub use line::{Line, Now, Proposed, look_again};
 pub use mode::{Front, Mode};
 pub use view::{ClaimView, LineView};

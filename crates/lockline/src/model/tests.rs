@@ -67,6 +67,7 @@ fn caught_by(mutant: Mutant) -> (Scenario, &'static str) {
         Mutant::TryPastWaiting => (scenarios::try_behind_writer(), TRY),
         Mutant::NoMargin => (scenarios::slow_clock(), EXCLUSION),
         Mutant::NeverLooksAgain => (scenarios::renewals(), NEVER_STUCK),
+        other => unreachable!("{other:?} is a bug of a quorum, which this model does not have"),
     }
 }
 

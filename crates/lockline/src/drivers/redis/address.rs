@@ -11,7 +11,7 @@ use crate::url::EngineUrl;
 
 /// Which servers there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Topology {
+pub(in crate::drivers) enum Topology {
     One(Address),
     /// Sentinels, and the name of the primary that they watch.
     Sentinel(Vec<Address>, String),
@@ -21,7 +21,7 @@ pub(super) enum Topology {
 
 /// How to reach a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Address {
+pub(in crate::drivers) enum Address {
     Tcp(String, u16),
     Unix(PathBuf),
 }
@@ -90,7 +90,7 @@ impl RedisConfig {
     }
 
     /// As people see it: no secret, no user.
-    pub(super) fn address(&self) -> String {
+    pub(in crate::drivers) fn address(&self) -> String {
         let list = |all: &[Address]| all.iter().map(Address::to_string).collect::<Vec<_>>().join(",");
         let s = if self.tls.is_some() { "s" } else { "" };
         match &self.topology {

@@ -18,24 +18,26 @@ use crate::error::{Error, ErrorKind, Result};
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
-    pub(super) topology: Topology,
-    pub(super) tls: Option<Tls>,
+    pub(in crate::drivers) topology: Topology,
+    pub(in crate::drivers) tls: Option<Tls>,
     pub(super) login: Login,
     /// How to log in to the Sentinels, which have users of their own.
     pub(super) sentinel_login: Login,
-    pub(super) database: i64,
-    pub(super) replicas: Option<Replicas>,
-    pub(super) space: String,
-    pub(super) max_lease: Duration,
-    pub(super) restart_guard: RestartGuard,
+    pub(in crate::drivers) database: i64,
+    pub(in crate::drivers) replicas: Option<Replicas>,
+    pub(in crate::drivers) space: String,
+    pub(in crate::drivers) max_lease: Duration,
+    pub(in crate::drivers) restart_guard: RestartGuard,
     pub(super) allow_eviction: bool,
-    pub(super) layout: Layout,
+    pub(in crate::drivers) layout: Layout,
+    /// It is a node of a quorum: claims bring their tickets along.
+    pub(in crate::drivers) of_a_quorum: bool,
     /// The clock that scripts read instead of the server's.
     #[cfg(test)]
-    pub(super) clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
+    pub(in crate::drivers) clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
     /// A restart guard, in microseconds of that clock: its end and its length.
     #[cfg(test)]
-    pub(super) guard: Option<(u64, u64)>,
+    pub(in crate::drivers) guard: Option<(u64, u64)>,
 }
 
 /// Who we are. Without `Debug`: it is a secret.
@@ -132,6 +134,7 @@ impl RedisConfig {
             restart_guard: RestartGuard::On,
             allow_eviction: false,
             layout: Layout::Line,
+            of_a_quorum: false,
             #[cfg(test)]
             clock: None,
             #[cfg(test)]
@@ -234,7 +237,7 @@ impl RedisConfig {
     }
 
     /// Everything that can be refused before a server is touched.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(in crate::drivers) fn check(&self) -> Result<()> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte);
         let shortest = usize::from(self.layout == Layout::Line);
         if !(shortest..=64).contains(&self.space.len()) || !self.space.bytes().all(plain) {
@@ -270,7 +273,7 @@ impl RedisConfig {
     }
 
     /// Refuses a lease that the restart guard would not outlast.
-    pub(super) fn check_lease(&self, operation: &'static str, lease: Duration) -> Result<()> {
+    pub(in crate::drivers) fn check_lease(&self, operation: &'static str, lease: Duration) -> Result<()> {
         if self.restart_guard == RestartGuard::Off || lease <= self.max_lease {
             return Ok(());
         }

@@ -18,12 +18,12 @@ use crate::line::{Claim, ClaimId, Place, Standing};
 
 /// A way to the servers.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) config: RedisConfig,
-    pub(super) address: Arc<str>,
+pub(in crate::drivers) struct Connection {
+    pub(in crate::drivers) config: RedisConfig,
+    pub(in crate::drivers) address: Arc<str>,
     /// What this process's channel ends with.
     pub(super) process: String,
-    pub(super) guarantees: Guarantees,
+    pub(in crate::drivers) guarantees: Guarantees,
     bells: Bells,
     way: Way,
 }
@@ -35,7 +35,7 @@ enum Way {
 }
 
 impl Connection {
-    pub(super) async fn open(config: RedisConfig, bells: Bells) -> Result<Connection> {
+    pub(in crate::drivers) async fn open(config: RedisConfig, bells: Bells) -> Result<Connection> {
         config.check()?;
         let context = Arc::new(Context {
             address: config.address().into(),
@@ -214,7 +214,7 @@ impl Connection {
 
     /// Sends a command that is no script to the one server there is.
     #[cfg(test)]
-    pub(super) async fn plain(&self, operation: &'static str, cmd: &Cmd) -> Result<Value> {
+    pub(in crate::drivers) async fn plain(&self, operation: &'static str, cmd: &Cmd) -> Result<Value> {
         let live = self.primaries(operation).await?.remove(0);
         live.send(cmd, false).await.map_err(|e| self.explain(operation, &e))
     }

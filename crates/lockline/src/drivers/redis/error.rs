@@ -126,7 +126,7 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
 }
 
 /// An answer that none of our scripts gives.
-pub(super) fn nonsense(operation: &'static str, address: &Arc<str>) -> Error {
+pub(in crate::drivers) fn nonsense(operation: &'static str, address: &Arc<str>) -> Error {
     Error::new(ErrorKind::Unknown, operation, "the server's answer makes no sense").at(address)
 }
 

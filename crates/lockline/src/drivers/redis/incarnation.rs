@@ -219,7 +219,7 @@ pub(super) async fn load(
     #[cfg(not(test))]
     let test_clock = false;
     let mut all = redis::pipe();
-    for text in texts(&incarnation, &config.space, test_clock) {
+    for text in texts(&incarnation, config, test_clock) {
         all.cmd("SCRIPT").arg("LOAD").arg(text);
     }
     let shas = all.query_async(connection).await?;

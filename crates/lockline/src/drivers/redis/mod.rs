@@ -1,12 +1,12 @@
 #![doc = include_str!("GUIDE.md")]
 
-mod address;
+pub(in crate::drivers) mod address;
 mod bell;
 mod cluster;
-mod config;
-mod connection;
+pub(in crate::drivers) mod config;
+pub(in crate::drivers) mod connection;
 mod dial;
-mod error;
+pub(in crate::drivers) mod error;
 mod incarnation;
 mod layouts;
 mod link;
@@ -16,10 +16,10 @@ mod scripts;
 mod sentinel;
 mod slots;
 mod tls;
-mod verbs;
+pub(in crate::drivers) mod verbs;
 
 #[cfg(test)]
-mod tests;
+pub(in crate::drivers) mod tests;
 
 use std::fmt;
 

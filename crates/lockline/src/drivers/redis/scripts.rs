@@ -1,5 +1,6 @@
 //! The scripts, as text: what is the same for all of them, then the verb.
 
+use super::config::RedisConfig;
 use super::incarnation::Incarnation;
 
 /// A script's place in [`TEXTS`].
@@ -24,6 +25,10 @@ const TEXTS: [(&str, &str); 5] = [
     ("", include_str!("lua/view.lua")),
     ("", include_str!("lua/evict.lua")),
 ];
+
+/// How a claim joins a node of a quorum. All else is the same there.
+const PROPOSE: (&str, &str) =
+    (include_str!("../redlock/lua/join_fast.lua"), include_str!("../redlock/lua/join.lua"));
 
 /// What the scripts of one incarnation of a server are called there.
 #[derive(Debug)]
@@ -52,16 +57,19 @@ const TEST_CLOCK: &str = "local function clock() return tonumber(ARGV[#ARGV]) en
 
 /// The text of every script for this incarnation. The server's id in it makes a restarted server answer that it does
 /// not know the script, at no cost per call.
-pub(super) fn texts(incarnation: &Incarnation, space: &str, test_clock: bool) -> Vec<String> {
+pub(super) fn texts(incarnation: &Incarnation, config: &RedisConfig, test_clock: bool) -> Vec<String> {
     #[cfg(test)]
     let (clock, spare_ms) = if test_clock { (TEST_CLOCK, 600_000) } else { (SERVER_CLOCK, 0) };
     #[cfg(not(test))]
     let (clock, spare_ms) = (SERVER_CLOCK, 0);
     let _ = test_clock;
     let (ends, length) = incarnation.guard.map_or((0, 0), |guard| (guard.ends_us, guard.length_us));
-    let life = &incarnation.life;
-    TEXTS
-        .iter()
+    let (life, space) = (&incarnation.life, &config.space);
+    let mut all = TEXTS;
+    if config.of_a_quorum {
+        all[Script::Join as usize] = PROPOSE;
+    }
+    all.iter()
         .map(|(common, verb)| {
             format!(
                 "-- Lockline on {life}\n\

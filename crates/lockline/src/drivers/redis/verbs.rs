@@ -1,6 +1,7 @@
 //! The verbs as the scripts take them, and their answers as `Line` would give them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -10,6 +11,7 @@ use super::cluster::all;
 use super::connection::Connection;
 use super::error::nonsense;
 use super::incarnation::micros;
+use super::link::Live;
 use super::scripts::Script;
 use crate::driver::Query;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,6 +36,33 @@ impl Connection {
     }
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
+        let (answer, live) = self.ask_to_join(claim, wait, None).await?;
+        if let Value::Array(parts) = &answer
+            && let [Value::Int(4)] = parts.as_slice()
+        {
+            return Err(would_wait_for_itself(&claim.name, &self.address));
+        }
+        let standing = standing(&answer).ok_or_else(|| nonsense("join", &self.address))?;
+        self.confirm_grant(claim, standing, &live).await
+    }
+
+    /// Asks a node of a quorum for a place on this ticket; the answer as its script gives it.
+    pub(in crate::drivers) async fn propose(
+        &self,
+        claim: &Claim,
+        wait: bool,
+        ticket: Ticket,
+    ) -> Result<Value> {
+        Ok(self.ask_to_join(claim, wait, Some(ticket)).await?.0)
+    }
+
+    /// A join as its script answers it, and the connection it ran on.
+    async fn ask_to_join(
+        &self,
+        claim: &Claim,
+        wait: bool,
+        ticket: Option<Ticket>,
+    ) -> Result<(Value, Arc<Live>)> {
         self.config.check_lease("join", claim.lease)?;
         let key = self.key(claim.name.as_str());
         let (mode, count, limit) = match claim.mode {
@@ -54,22 +83,14 @@ impl Connection {
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(hex(claim.id)).arg(micros(claim.lease)).arg(u8::from(wait));
             cmd.arg(claim.name.as_str()).arg(mode).arg(count).arg(limit).arg(identity).arg(&rest);
+            if let Some(ticket) = ticket {
+                cmd.arg(ticket.get());
+            }
         };
-        let (answer, live) = self.run("join", Script::Join, &key, fill).await?;
-        if let Value::Array(parts) = &answer
-            && let [Value::Int(4)] = parts.as_slice()
-        {
-            let message = "this owner already stands in the line in another mode and would wait for itself";
-            return Err(Error::new(ErrorKind::Deadlock, "join", message)
-                .hint("release what the owner has on this name first")
-                .about(&claim.name)
-                .at(&self.address));
-        }
-        let standing = standing(&answer).ok_or_else(|| nonsense("join", &self.address))?;
-        self.confirm_grant(claim, standing, &live).await
+        self.run("join", Script::Join, &key, fill).await
     }
 
-    pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
+    pub(in crate::drivers) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
         if places.is_empty() {
             return Ok(Vec::new());
         }
@@ -131,7 +152,7 @@ impl Connection {
         self.confirm_renewals(places, standings, &live).await
     }
 
-    pub(super) async fn leave(&self, place: &Place) -> Result<()> {
+    pub(in crate::drivers) async fn leave(&self, place: &Place) -> Result<()> {
         let key = self.key(place.name.as_str());
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(hex(place.id)).arg(place.name.as_str());
@@ -139,7 +160,7 @@ impl Connection {
         self.run("leave", Script::Leave, &key, fill).await.map(drop)
     }
 
-    pub(super) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
+    pub(in crate::drivers) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
         let key = self.key(name.as_str());
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(ticket.get()).arg(u8::from(at_once)).arg(name.as_str());
@@ -150,7 +171,7 @@ impl Connection {
         }
     }
 
-    pub(super) async fn view(&self, query: &Query) -> Result<Vec<LineView>> {
+    pub(in crate::drivers) async fn view(&self, query: &Query) -> Result<Vec<LineView>> {
         let keys = match query {
             Query::Name(name) => vec![self.key(name.as_str())],
             Query::Prefix(_) => {
@@ -204,7 +225,16 @@ pub(super) fn text(value: &Value) -> Option<&str> {
     }
 }
 
-pub(super) fn number(value: &Value) -> Option<u64> {
+/// The error for a claim whose identity stands in the line in another mode.
+pub(in crate::drivers) fn would_wait_for_itself(name: &Name, address: &Arc<str>) -> Error {
+    let message = "this owner already stands in the line in another mode and would wait for itself";
+    Error::new(ErrorKind::Deadlock, "join", message)
+        .hint("release what the owner has on this name first")
+        .about(name)
+        .at(address)
+}
+
+pub(in crate::drivers) fn number(value: &Value) -> Option<u64> {
     match value {
         Value::Int(number) => u64::try_from(*number).ok(),
         other => text(other)?.parse().ok(),
@@ -212,7 +242,7 @@ pub(super) fn number(value: &Value) -> Option<u64> {
 }
 
 /// As `standing` in rules.lua writes it.
-fn standing(answer: &Value) -> Option<Standing> {
+pub(in crate::drivers) fn standing(answer: &Value) -> Option<Standing> {
     let Value::Array(parts) = answer else { return None };
     Some(match parts.as_slice() {
         [Value::Int(0)] => Standing::Lapsed,

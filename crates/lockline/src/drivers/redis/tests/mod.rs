@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::{Redis, RedisConfig, RestartGuard};
 use crate::drivers::testing::address_of;
 pub(super) use crate::drivers::testing::{Heard, claim, is_in, place};
-pub(super) use server::Server;
+pub(in crate::drivers) use server::Server;
 
 /// Whether this run includes Redis. If not, says so.
 pub(super) fn included() -> bool {

@@ -51,6 +51,23 @@ impl Server {
         }
     }
 
+    /// Its process, as long as it runs.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
+    /// Stops it, as a machine does that hangs; or lets it go on.
+    pub(crate) fn pause(&self, pause: bool) {
+        Server::signal(self.pid(), pause);
+    }
+
+    /// The same for the server of this process.
+    pub(crate) fn signal(pid: u32, pause: bool) {
+        use rustix::process::{Pid, Signal, kill_process};
+        let signal = if pause { Signal::STOP } else { Signal::CONT };
+        kill_process(Pid::from_raw(pid.cast_signed()).expect("a process"), signal).unwrap();
+    }
+
     pub(crate) fn config(&self) -> RedisConfig {
         RedisConfig::new("127.0.0.1", self.port)
     }

@@ -1,0 +1,94 @@
+#![doc = include_str!("GUIDE.md")]
+
+mod ballot;
+mod ballots;
+mod config;
+mod nodes;
+mod tally;
+mod tickets;
+mod verbs;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+pub use config::RedlockConfig;
+
+use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
+use crate::error::{Error, ErrorKind, Result};
+use crate::line::{Claim, LineView, Place, Standing, Ticket};
+use crate::name::Name;
+use ballots::{Ballots, NodeBells};
+use nodes::Nodes;
+use verbs::Quorum;
+
+/// Locks on a majority of independent Redis servers. See the [module](self).
+pub struct Redlock {
+    info: DriverInfo,
+    quorum: Quorum,
+}
+
+impl Redlock {
+    /// Connects to a majority of the nodes at least; a node that is down is connected when it comes back. To be called
+    /// inside a Tokio runtime with I/O and time enabled.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for another number of nodes than 3, 5 or 7;
+    /// [`Unavailable`](ErrorKind::Unavailable) if no majority can be reached; and what one of the nodes is refused for,
+    /// as on one server.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind but scripts in the servers' caches.
+    pub async fn connect(config: RedlockConfig, bells: Bells) -> Result<Redlock> {
+        tokio::runtime::Handle::try_current().map_err(|_| {
+            Error::new(ErrorKind::Invalid, "connect", "there is no Tokio runtime here")
+                .hint("call it inside a runtime, or use the blocking API")
+        })?;
+        let ballots = Arc::new(Ballots::new(config.nodes.len(), bells));
+        let board = |node| Arc::new(NodeBells { node, ballots: ballots.clone() }) as Bells;
+        let nodes = Arc::new(Nodes::open(&config, board).await?);
+        let fencing = if nodes.all_keep_their_data() { Fencing::Always } else { Fencing::ClockBounded };
+        let address: Arc<str> = config.address().into();
+        let info = DriverInfo {
+            driver: "redlock",
+            address: address.clone(),
+            guarantees: Guarantees { fencing, exclusion: Exclusion::NoForwardStepOverFailover },
+        };
+        Ok(Redlock { info, quorum: Quorum { config, address, nodes, ballots, turn: Mutex::default() } })
+    }
+}
+
+impl Driver for Redlock {
+    fn info(&self) -> &DriverInfo {
+        &self.info
+    }
+
+    fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {
+        Box::pin(self.quorum.join(claim, wait))
+    }
+
+    fn renew<'a>(&'a self, places: &'a [Place]) -> Verb<'a, Vec<Standing>> {
+        Box::pin(self.quorum.renew(places))
+    }
+
+    fn leave<'a>(&'a self, place: &'a Place) -> Verb<'a, ()> {
+        Box::pin(self.quorum.leave(place))
+    }
+
+    fn view<'a>(&'a self, query: &'a Query) -> Verb<'a, Vec<LineView>> {
+        Box::pin(self.quorum.view(query))
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, ticket: Ticket, at_once: bool) -> Verb<'a, bool> {
+        Box::pin(self.quorum.evict(name, ticket, at_once))
+    }
+}
+
+impl fmt::Debug for Redlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redlock").field("address", &self.info.address).finish_non_exhaustive()
+    }
+}
