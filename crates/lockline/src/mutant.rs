@@ -42,8 +42,11 @@ mod testing {
         NoMargin,
         NeverLooksAgain,
         TicketByMax,
+        #[cfg(feature = "redis")]
         NoYield,
+        #[cfg(feature = "redis")]
         YieldAfterWinning,
+        #[cfg(feature = "redis")]
         LeaveWhereGranted,
     }
 

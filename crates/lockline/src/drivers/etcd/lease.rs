@@ -1,7 +1,8 @@
 //! Leases of the server: how long, how they are kept alive, and that one is used again by the next claim.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -9,7 +10,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Status;
 
 use super::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
-use super::wire::{Link, Wire};
+use super::wire::{AT_MOST, Heard, Link, Wire};
 use crate::sync::locked;
 use crate::time::{BootClock, Time};
 
@@ -84,15 +85,21 @@ pub(super) struct KeepAlives {
 #[derive(Debug)]
 struct Stream {
     link: Arc<Link>,
+    heard: Arc<Heard>,
     requests: mpsc::UnboundedSender<LeaseKeepAliveRequest>,
     /// Who waits for the answer about a lease. Answers come in the order of the requests.
     waiting: HashMap<i64, VecDeque<oneshot::Sender<i64>>>,
+    /// When it is dropped, nobody listens to it any more.
+    _open: oneshot::Sender<Infallible>,
 }
 
 /// A keep-alive that has been sent.
 pub(super) struct Asked {
+    /// When it was first sent.
     pub(super) sent: Time,
+    lease: i64,
     link: Arc<Link>,
+    stream: Arc<Heard>,
     answer: oneshot::Receiver<i64>,
 }
 
@@ -112,70 +119,117 @@ impl KeepAlives {
             .as_ref()
             .is_some_and(|open| Arc::ptr_eq(&open.link, &current) && !open.requests.is_closed());
         if !open {
-            *stream = Some(self.open(current.clone()));
+            *stream = None;
         }
-        if let Some(open) = stream.as_mut() {
-            open.waiting.entry(lease).or_default().push_back(sender);
-            // If it fails the stream has just ended, and drops who waits.
-            let _ = open.requests.send(LeaseKeepAliveRequest { id: lease });
-        }
-        Asked { sent, link: current, answer }
+        let open = stream.get_or_insert_with(|| self.open(current.clone()));
+        open.waiting.entry(lease).or_default().push_back(sender);
+        // If it fails the stream has just ended, and drops who waits.
+        let _ = open.requests.send(LeaseKeepAliveRequest { id: lease });
+        Asked { sent, lease, link: current, stream: open.heard.clone(), answer }
     }
 
     /// The seconds that a lease has from the sending on; 0 if it is gone.
-    pub(super) async fn answer(&self, asked: Asked) -> Result<i64, Status> {
-        let answer = async {
-            asked.answer.await.map_err(|_| Status::unavailable("the stream of keep-alives has ended"))
-        };
-        self.wire.watched(&asked.link, answer).await
+    ///
+    /// A member hands keep-alives to the leader, one after the other, and waits for each: if that leader stopped, the
+    /// stream is stuck behind it for seconds, although the member has found another one and answers everything else. So
+    /// silence is counted for the stream itself, and the lease is asked for again on a new one.
+    pub(super) async fn answer(&self, mut asked: Asked) -> Result<i64, Status> {
+        let give_up = asked.sent + AT_MOST;
+        loop {
+            let (link, stream) = (asked.link.clone(), asked.stream.clone());
+            let since = BootClock.now();
+            let answer = async {
+                tokio::select! {
+                    biased;
+                    answer = asked.answer => Ok(answer.ok()),
+                    () = self.wire.silence(&stream, since) => Ok(None),
+                }
+            };
+            if let Some(seconds) = self.wire.watched(&link, answer).await? {
+                return Ok(seconds);
+            }
+            if BootClock.now() >= give_up {
+                return Err(Status::unavailable("the stream of keep-alives does not answer"));
+            }
+            close(&self.stream, &stream);
+            asked = self.send(asked.lease);
+        }
     }
 
     fn open(&self, link: Arc<Link>) -> Stream {
         let (requests, receiver) = mpsc::unbounded_channel();
-        let (wire, stream) = (self.wire.clone(), Arc::downgrade(&self.stream));
-        let (link_of_task, ours) = (link.clone(), requests.clone());
+        let (open, closed) = oneshot::channel::<Infallible>();
+        let heard = Arc::new(Heard::default());
+        let listener = Listener {
+            wire: self.wire.clone(),
+            link: link.clone(),
+            heard: heard.clone(),
+            stream: Arc::downgrade(&self.stream),
+        };
         tokio::spawn(async move {
-            let link = link_of_task;
-            let opened = wire.stream(&link, KEEP_ALIVE, UnboundedReceiverStream::new(receiver));
-            let ended = tokio::select! {
-                opened = opened => match opened {
-                    Ok(mut answers) => loop {
-                        let message = tokio::select! {
-                            message = answers.message() => message,
-                            () = link.is_given_up() => break Status::unavailable("given up"),
-                        };
-                        match message {
-                            Ok(Some(LeaseKeepAliveResponse { id, ttl })) => {
-                                link.heard_from();
-                                let Some(stream) = stream.upgrade() else { return };
-                                let mut stream = locked(&stream);
-                                let waiting = stream.as_mut().and_then(|open| open.waiting.get_mut(&id));
-                                if let Some(sender) = waiting.and_then(VecDeque::pop_front) {
-                                    // Whoever asked may have gone.
-                                    let _ = sender.send(ttl);
-                                }
-                                if let Some(open) = stream.as_mut() {
-                                    open.waiting.retain(|_, waiting| !waiting.is_empty());
-                                }
-                            }
-                            Ok(None) => break Status::unavailable("the server ended it"),
-                            Err(status) => break status,
-                        }
-                    },
-                    Err(status) => status,
-                },
-                () = link.is_given_up() => Status::unavailable("given up"),
-            };
-            tracing::debug!(status = ended.message(), "the stream of keep-alives has ended");
-            wire.after_stream(&link, &ended).await;
-            if let Some(stream) = stream.upgrade() {
-                let mut stream = locked(&stream);
-                if stream.as_ref().is_some_and(|open| open.requests.same_channel(&ours)) {
-                    *stream = None;
-                }
+            tokio::select! {
+                () = listener.listen(UnboundedReceiverStream::new(receiver)) => {}
+                // What it would still hear is about requests that were sent before those of its successor.
+                _ = closed => {}
             }
         });
-        Stream { link, requests, waiting: HashMap::new() }
+        Stream { link, heard, requests, waiting: HashMap::new(), _open: open }
+    }
+}
+
+/// The side of a stream that hears the answers.
+struct Listener {
+    wire: Arc<Wire>,
+    link: Arc<Link>,
+    heard: Arc<Heard>,
+    stream: Weak<Mutex<Option<Stream>>>,
+}
+
+impl Listener {
+    async fn listen(&self, requests: UnboundedReceiverStream<LeaseKeepAliveRequest>) {
+        let answers = async {
+            let mut answers = self.wire.stream(&self.link, KEEP_ALIVE, requests).await?;
+            while let Some(answer) = answers.message().await? {
+                self.link.heard_from();
+                self.heard.now();
+                self.hear(&answer);
+            }
+            Err(Status::unavailable("the server ended it"))
+        };
+        let ended: Result<Infallible, Status> = tokio::select! {
+            ended = answers => ended,
+            () = self.link.is_given_up() => Err(Status::unavailable("given up")),
+        };
+        let Err(status) = ended;
+        tracing::debug!(status = status.message(), "the stream of keep-alives has ended");
+        self.wire.after_stream(&self.link, &status).await;
+        if let Some(stream) = self.stream.upgrade() {
+            close(&stream, &self.heard);
+        }
+    }
+
+    fn hear(&self, answer: &LeaseKeepAliveResponse) {
+        let Some(stream) = self.stream.upgrade() else { return };
+        let mut stream = locked(&stream);
+        // Not with those who wait on a later stream: their leases count from a later sending.
+        let Some(open) = stream.as_mut().filter(|open| Arc::ptr_eq(&open.heard, &self.heard)) else { return };
+        if let Some(waiting) = open.waiting.get_mut(&answer.id) {
+            if let Some(sender) = waiting.pop_front() {
+                // Whoever asked may have gone.
+                let _ = sender.send(answer.ttl);
+            }
+            if waiting.is_empty() {
+                open.waiting.remove(&answer.id);
+            }
+        }
+    }
+}
+
+/// Ends a stream, unless another one has taken its place.
+fn close(stream: &Mutex<Option<Stream>>, heard: &Arc<Heard>) {
+    let mut stream = locked(stream);
+    if stream.as_ref().is_some_and(|open| Arc::ptr_eq(&open.heard, heard)) {
+        *stream = None;
     }
 }
 

@@ -29,7 +29,7 @@ const SILENT_FOR: Duration = Duration::from_secs(1);
 /// The same if there is none.
 const SILENT_ALONE: Duration = Duration::from_secs(3);
 /// No answer is waited for any longer.
-const AT_MOST: Duration = Duration::from_secs(10);
+pub(super) const AT_MOST: Duration = Duration::from_secs(10);
 /// Servers close connections on which they are pinged more often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(6);
 /// The pause before a question is asked again.
@@ -37,13 +37,26 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// A line of thousands of claims is one answer.
 const LARGEST_ANSWER: usize = 256 << 20;
 
+/// When somebody was last heard.
+#[derive(Debug, Default)]
+pub(super) struct Heard(AtomicU64);
+
+impl Heard {
+    pub(super) fn now(&self) {
+        self.0.store(BootClock.now().as_micros(), Ordering::Relaxed);
+    }
+
+    fn last(&self) -> Time {
+        Time::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
 /// A connection to one member.
 #[derive(Debug)]
 pub(super) struct Link {
     index: usize,
     channel: Channel,
-    /// When it last answered anything.
-    heard: AtomicU64,
+    heard: Heard,
     given_up: tokio::sync::watch::Sender<bool>,
 }
 
@@ -52,13 +65,13 @@ impl Link {
         Arc::new(Link {
             index,
             channel: endpoint.connect_lazy(),
-            heard: AtomicU64::new(0),
+            heard: Heard::default(),
             given_up: tokio::sync::watch::channel(false).0,
         })
     }
 
     pub(super) fn heard_from(&self) {
-        self.heard.store(BootClock.now().as_micros(), Ordering::Relaxed);
+        self.heard.now();
     }
 
     /// Ends when nobody is to use it any longer.
@@ -135,12 +148,11 @@ impl Wire {
         link.given_up.send_replace(true);
     }
 
-    /// Ends when nothing has been heard on a link for too long, counted from `since`.
-    pub(super) async fn silence(&self, link: &Link, since: Time) {
+    /// Ends when nothing has been heard for too long, counted from `since`.
+    pub(super) async fn silence(&self, heard: &Heard, since: Time) {
         let limit = if self.endpoints.len() > 1 { SILENT_FOR } else { SILENT_ALONE };
         loop {
-            let heard = Time::from_micros(link.heard.load(Ordering::Relaxed)).max(since);
-            let until = (heard + limit).as_micros().min((since + AT_MOST).as_micros());
+            let until = (heard.last().max(since) + limit).as_micros().min((since + AT_MOST).as_micros());
             let rest = Time::from_micros(until).since(BootClock.now());
             if rest.is_zero() {
                 return;
@@ -229,7 +241,7 @@ impl Wire {
                 answer
             }
             () = link.is_given_up() => Err(Status::unavailable("the connection was given up")),
-            () = self.silence(link, since) => {
+            () = self.silence(&link.heard, since) => {
                 self.give_up(link);
                 Err(Status::unavailable("the server does not answer"))
             }
