@@ -72,8 +72,11 @@ impl Bare {
             Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let rate = output.lines().last().and_then(|line| line.split("\",\"").nth(1)).context("no rate")?;
-        Ok(Some(("redis_benchmark_set_nx_px_per_s", rate.trim_matches('"').parse()?)))
+        // A head of column names comes first; a slow machine may add lines of progress.
+        let second =
+            |line: &str| line.split("\",\"").nth(1).and_then(|rate| rate.trim_matches('"').parse().ok());
+        let rate = output.lines().rev().find_map(second).context("redis-benchmark told no rate")?;
+        Ok(Some(("redis_benchmark_set_nx_px_per_s", rate)))
     }
 
     /// `INFO commandstats` counts the commands of clients and those of scripts alike; scripts are what the driver sends.
