@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use zookeeper_client::{Client, Error as ZkError, EventType};
+use zookeeper_client::{Error as ZkError, EventType};
 
 use super::claims::{Attendant, Entry, GAP, Inner};
 use super::error::is_a_gap;
@@ -19,7 +19,7 @@ pub(super) const SETTLED: Duration = Duration::from_millis(200);
 struct Claim {
     inner: Weak<Inner>,
     entry: Weak<Entry>,
-    client: Client,
+    session: Arc<Session>,
     /// Its znode.
     path: String,
     number: i32,
@@ -29,22 +29,21 @@ struct Claim {
 pub(super) fn attend(
     inner: &Arc<Inner>,
     entry: &Arc<Entry>,
-    session: &Session,
+    session: &Arc<Session>,
     path: &str,
     number: i32,
-    waits: Option<&[String]>,
+    waits: Option<Arc<Places>>,
 ) -> Attendant {
     let claim = Claim {
         // Weak, because whoever drops them ends the attendant, which must not keep them.
         inner: Arc::downgrade(inner),
         entry: Arc::downgrade(entry),
-        client: session.client.clone(),
+        session: session.clone(),
         path: path.to_owned(),
         number,
     };
-    let places = waits.map(Places::new);
     Attendant(inner.spawn(async move {
-        tokio::join!(claim.wait(places), claim.watch_itself());
+        tokio::join!(claim.wait(waits), claim.watch_itself());
     }))
 }
 
@@ -54,7 +53,7 @@ impl Claim {
     }
 
     /// Waits until the claim is in, or gone.
-    async fn wait(&self, mut places: Option<Places>) {
+    async fn wait(&self, mut places: Option<Arc<Places>>) {
         while let Some(known) = places {
             let Some(ahead) = known.ahead_of(self.number) else { return };
             if known.is_in(ahead) {
@@ -84,7 +83,7 @@ impl Claim {
 
     /// Until another claim goes, or is touched because it got in.
     async fn until_changed(&self, path: &str) -> Result<(), ZkError> {
-        match self.client.get_and_watch_data(path).await {
+        match self.session.client.get_and_watch_data(path).await {
             Ok((_, _, watcher)) => {
                 watcher.changed().await;
                 Ok(())
@@ -96,7 +95,7 @@ impl Claim {
 
     /// Until a claim comes or goes, unless one did since it was last looked at.
     async fn until_somebody_moves(&self) -> Result<(), ZkError> {
-        let (children, watcher) = match self.client.list_and_watch_children(self.line()).await {
+        let (children, watcher) = match self.session.client.list_and_watch_children(self.line()).await {
             Ok(both) => both,
             Err(ZkError::NoNode) => return Ok(()),
             Err(error) => return Err(error),
@@ -108,10 +107,10 @@ impl Claim {
         Ok(())
     }
 
-    async fn list(&self) -> Option<Places> {
+    async fn list(&self) -> Option<Arc<Places>> {
         loop {
-            match self.client.list_children(self.line()).await {
-                Ok(children) => return Some(Places::new(children)),
+            match self.session.places(self.line()).await {
+                Ok(places) => return Some(places),
                 Err(error) if is_a_gap(&error) => tokio::time::sleep(GAP).await,
                 Err(_) => return None,
             }
@@ -123,7 +122,7 @@ impl Claim {
         tokio::time::sleep(SETTLED).await;
         let mut was_written = false;
         loop {
-            match self.client.get_and_watch_data(&self.path).await {
+            match self.session.client.get_and_watch_data(&self.path).await {
                 Ok((data, _, _)) if is_evicted(&data) => return self.evicted(),
                 Ok((_, _, watcher)) => {
                     was_written = watcher.changed().await.event_type == EventType::NodeDataChanged

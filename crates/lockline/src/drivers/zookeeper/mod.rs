@@ -4,6 +4,7 @@ mod bell;
 mod claims;
 mod config;
 mod error;
+mod lists;
 mod node;
 mod path;
 mod recipe;

@@ -4,7 +4,7 @@ use super::node::Node;
 use crate::line::{Front, Mode};
 
 /// The places of a line in order. The claims of one identity share a place: their znodes have the same number.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Places {
     places: Vec<Place>,
     /// So many of them, from the first, are in.

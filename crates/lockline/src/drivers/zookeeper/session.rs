@@ -12,6 +12,8 @@ use zookeeper_client::{Client, Error as ZkError, SessionState};
 
 use super::config::ZookeeperConfig;
 use super::error::explain;
+use super::lists::Lists;
+use super::recipe::Places;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::locked;
 
@@ -21,11 +23,17 @@ pub(super) struct Session {
     pub(super) client: Client,
     /// As it stands in the znodes that belong to it.
     pub(super) id: i64,
+    lists: Lists,
 }
 
 impl Session {
     fn new(client: Client) -> Session {
-        Session { id: client.session_id().0, client }
+        Session { id: client.session_id().0, client, lists: Lists::default() }
+    }
+
+    /// The places of a line; none if there is no such znode.
+    pub(super) async fn places(&self, line: &str) -> std::result::Result<Arc<Places>, ZkError> {
+        self.lists.read(&self.client, line).await
     }
 
     /// It will never be of use again.

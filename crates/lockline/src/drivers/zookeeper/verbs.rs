@@ -71,7 +71,7 @@ impl Inner {
         let line = self.line(claim.name.as_str());
         let shared = match claim.identity.as_deref() {
             Some(identity) => {
-                let places = Places::new(self.children(session, &line, "join").await?);
+                let places = self.places(session, &line, "join").await?;
                 self.place_of(session, &line, &places, identity, None).await?
             }
             None => None,
@@ -85,8 +85,7 @@ impl Inner {
                 None => return Ok(None),
             },
         };
-        let children = self.children(session, &line, "join").await?;
-        let places = Places::new(&children);
+        let places = self.places(session, &line, "join").await?;
         if let (Some(identity), None) = (claim.identity.as_deref(), &shared)
             && self.place_of(session, &line, &places, identity, Some(found.number)).await?.is_some()
         {
@@ -99,7 +98,7 @@ impl Inner {
             self.remove(session, &found.path).await?;
             return Ok(Some(Standing::Out));
         }
-        Ok(Some(self.settle(session, entry, claim, found, &children, &places, ahead)))
+        Ok(Some(self.settle(session, entry, claim, found, &places, ahead)))
     }
 
     /// Notes where a claim stands, and has somebody attend to it.
@@ -110,8 +109,7 @@ impl Inner {
         entry: &Arc<Entry>,
         claim: &Claim,
         found: Found,
-        children: &[String],
-        places: &Places,
+        places: &Arc<Places>,
         ahead: usize,
     ) -> Standing {
         let (is_in, now) = (places.is_in(ahead), self.now());
@@ -134,7 +132,7 @@ impl Inner {
             },
         );
         // Not before: it may find out at once that the claim is in, and must find where to say so.
-        let attendant = bell::attend(self, entry, session, &znode, number, (!is_in).then_some(children));
+        let attendant = bell::attend(self, entry, session, &znode, number, (!is_in).then(|| places.clone()));
         entry.with(|spot| spot.as_mut().map(|spot| spot.attendant = Some(attendant)));
         if !is_in {
             return self.waiting(&claim.name, number, ticket, claim.lease, ahead);
@@ -199,7 +197,7 @@ impl Inner {
         // What was under way on the old connection has been done once the leader answers on the new one. If it does not,
         // the list below waits for the connection, too.
         let _ = session.client.sync("/").await;
-        let places = Places::new(self.children(session, line, "join").await?);
+        let places = self.places(session, line, "join").await?;
         let own = places.iter().flat_map(|place| &place.nodes).filter(|node| node.id == Some(claim.id));
         for node in own {
             let path = format!("{line}/{}", node.name);
@@ -229,17 +227,16 @@ impl Inner {
         }
     }
 
-    /// The children of a znode, once the connection is there; none if there is no such znode.
-    pub(super) async fn children(
+    /// The places of a line, once the connection is there; none if there is no such line.
+    pub(super) async fn places(
         &self,
         session: &Session,
-        path: &str,
+        line: &str,
         operation: &'static str,
-    ) -> Result<Vec<String>> {
+    ) -> Result<Arc<Places>> {
         loop {
-            match session.client.list_children(path).await {
-                Ok(children) => return Ok(children),
-                Err(ZkError::NoNode) => return Ok(Vec::new()),
+            match session.places(line).await {
+                Ok(places) => return Ok(places),
                 Err(error) if is_a_gap(&error) => tokio::time::sleep(GAP).await,
                 Err(error) => return Err(self.sessions.explain(operation, &error, is_the_end(&error))),
             }

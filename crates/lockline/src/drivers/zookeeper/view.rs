@@ -69,7 +69,7 @@ impl Inner {
         match query {
             Query::Name(name) => {
                 let line = path::of_line(base, name.as_str());
-                let places = Places::new(self.children(&session, &line, "view").await?);
+                let places = self.places(&session, &line, "view").await?;
                 lines.extend(self.line_view(&session, &line, name.clone(), &places).await?);
             }
             Query::Prefix(prefix) => {
@@ -202,7 +202,7 @@ impl Inner {
         self.drop_lapsed(Some(name)).await;
         let session = self.up_to_date("evict").await?;
         let line = self.line(name.as_str());
-        let places = Places::new(self.children(&session, &line, "evict").await?);
+        let places = self.places(&session, &line, "evict").await?;
         let nodes = places.iter().flat_map(|place| &place.nodes);
         let all = self.read_all(&session, &line, nodes, "evict").await?;
         let mut found = false;
