@@ -23,6 +23,7 @@
 //! | [`engines`] | which engines a run includes, and which it leaves out |
 //! | [`redis_servers`] | Redis servers of a test's own, to be killed and stopped |
 //! | [`server`] | the suite as a program: tests on a server that is left out count as ignored |
+//! | [`stepped_clock`] | a server whose wall clock a test steps |
 
 pub mod conformance;
 pub mod engine;
@@ -32,3 +33,4 @@ pub mod peer;
 pub mod redis_servers;
 pub mod server;
 pub mod setup;
+pub mod stepped_clock;

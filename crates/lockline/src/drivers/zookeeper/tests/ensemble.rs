@@ -6,7 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use zookeeper_client::{Acls, CreateMode};
 
+use super::stepped_clock::SteppedClock;
 use crate::drivers::zookeeper::ZookeeperConfig;
 
 const JARS: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-log4j12.jar:/usr/share/java/log4j-1.2.jar:\
@@ -18,6 +20,8 @@ pub(super) struct Ensemble {
     pub(super) ports: Vec<u16>,
     dir: tempfile::TempDir,
     servers: Vec<Option<Child>>,
+    /// The wall clock of them all.
+    pub(super) clock: SteppedClock,
 }
 
 impl Ensemble {
@@ -50,7 +54,8 @@ impl Ensemble {
         }
         drop(free);
         let ports = ports.to_vec();
-        let mut ensemble = Ensemble { ports, dir, servers: (0..count).map(|_| None).collect() };
+        let clock = SteppedClock::new(dir.path()).unwrap();
+        let mut ensemble = Ensemble { ports, dir, servers: (0..count).map(|_| None).collect(), clock };
         (0..count).for_each(|nth| ensemble.up(nth));
         ensemble.until_all_serve();
         ensemble
@@ -60,7 +65,10 @@ impl Ensemble {
     pub(super) fn up(&mut self, nth: usize) {
         let folder = self.dir.path().join(nth.to_string());
         let log = std::fs::File::options().create(true).append(true).open(folder.join("log")).unwrap();
-        let child = Command::new("java")
+        let mut java = Command::new("java");
+        let child = self
+            .clock
+            .wound_up(&mut java)
             .args(["-Xmx128m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
             .args(["-Dzookeeper.forceSync=no", "-Dznode.container.checkIntervalMs=500", "-cp", JARS])
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
@@ -128,6 +136,12 @@ impl Ensemble {
     pub(super) async fn stranger(&self) -> zookeeper_client::Client {
         let hosts: Vec<_> = self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         zookeeper_client::Client::connect(&hosts.join(",")).await.unwrap()
+    }
+
+    /// What the leader's wall clock shows, in milliseconds: as it writes it beside what it makes.
+    pub(super) async fn wall_clock_ms(&self) -> i64 {
+        let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+        self.stranger().await.create("/clock", b"", &mode).await.unwrap().0.ctime
     }
 }
 

@@ -42,6 +42,33 @@ async fn a_leader_is_killed_and_nobody_loses_anything() {
     assert!(waiting.await.unwrap().unwrap().fence() > token, "in its turn, with a larger token");
 }
 
+/// Sessions end by the servers' monotonic clock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wall_clocks_are_stepped_and_nobody_notices() {
+    if !included() {
+        return;
+    }
+    let ensemble = Ensemble::start(1);
+    let locks = locks(&ensemble, LEASE).await;
+    let (guard, waiting) = held_and_waited_for(&locks).await;
+    for step in [3_600_000, -7_200_000] {
+        ensemble.clock.step(step).unwrap();
+        let told = ensemble.wall_clock_ms().await - now_ms();
+        assert!((told - step).abs() < 60_000, "the server's clock is {told} ms off, not {step}");
+        tokio::time::sleep(LEASE / 2 + LEASE / 4).await;
+        assert_eq!(guard.loss(), None, "{step}");
+        assert!(!waiting.is_finished(), "{step}");
+    }
+    let token = guard.fence();
+    guard.release().await.unwrap();
+    assert!(waiting.await.unwrap().unwrap().fence() > token);
+}
+
+fn now_ms() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_millis()).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_is_stopped_and_its_clients_go_on_elsewhere() {
     if !included() {

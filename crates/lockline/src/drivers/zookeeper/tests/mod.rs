@@ -9,6 +9,9 @@ mod faults;
 mod fence;
 mod proxy;
 mod refusals;
+#[path = "../../../../../lockline-testkit/src/stepped_clock.rs"]
+#[allow(unreachable_pub)]
+mod stepped_clock;
 #[cfg(feature = "zookeeper-tls")]
 mod tls;
 mod watches;
