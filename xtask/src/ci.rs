@@ -111,9 +111,8 @@ fn readme() -> Result<()> {
 }
 
 fn torture() -> Result<Option<&'static str>> {
-    let Some(torturer) = workspace::torturer()? else { return Ok(Some("skipped: there is no torturer yet")) };
     for engine in crate::engines::ENGINES.iter().filter(|engine| engine.tortured) {
-        shell::run(crate::release(&[torturer], None)?.args([engine.name, "--seconds", "20"]))
+        crate::torture(&[engine.name.to_owned(), "--seconds".to_owned(), "20".to_owned()])
             .context(engine.name)?;
     }
     Ok(None)

@@ -209,6 +209,12 @@ impl Fleet {
         started.url.clone()
     }
 
+    /// The processes of one of them.
+    pub(crate) fn pids(&self, name: &str) -> Vec<u32> {
+        let of = self.started.iter().filter(|(engine, _)| engine.name == name);
+        of.flat_map(|(_, started)| started.processes.iter().map(Child::id)).collect()
+    }
+
     /// What tests read: the servers there are, and where. Embedded engines need none and always run.
     pub(crate) fn environment(&self) -> (&'static str, String) {
         let servers = self

@@ -89,10 +89,7 @@ fn run(command: Command) -> Result<()> {
         // It measures the command, too.
         Command::Bench { args } => bench(&args),
         Command::Interop { peers } => interop::interop(&peers),
-        Command::Torture { args } => {
-            let torturer = workspace::torturer()?.context("there is no lockline-torture command yet")?;
-            shell::run(release(&[torturer], None)?.args(args))
-        }
+        Command::Torture { args } => torture(&args),
         Command::Ci { except, only } => ci::ci(&except, &only),
     }
 }
@@ -108,6 +105,27 @@ fn bench(args: &[String]) -> Result<()> {
     let fleet = engines::Fleet::start(&[engine])?;
     let url = fleet.url(engine.name).context("the server has no address")?;
     let outcome = shell::run(command.args(args).args(["--url", &url]));
+    drop(fleet);
+    outcome
+}
+
+/// Tortures an engine; one that is a server is started for it.
+pub(crate) fn torture(args: &[String]) -> Result<()> {
+    const TORTURER: &str = "lockline-torture";
+    let named = args.iter().find_map(|arg| engines::ENGINES.iter().find(|engine| engine.name == arg));
+    let Some(engine) = named.filter(|engine| engine.feature.is_some()) else {
+        return shell::run(release(&[TORTURER], None)?.args(args));
+    };
+    // As tests are built, so that hardly anything is built for it: how fast it is decides nothing.
+    shell::run(&mut shell::cargo(["build", "--quiet", "--all-features", "--bin", TORTURER]))?;
+    let fleet = engines::Fleet::start(&[engine])?;
+    let url = fleet.url(engine.name).context("the server has no address")?;
+    let mut command = std::process::Command::new(workspace::target_dir()?.join("debug").join(TORTURER));
+    command.args(args).args(["--url", &url]);
+    for pid in fleet.pids(engine.name) {
+        command.args(["--server", &pid.to_string()]);
+    }
+    let outcome = shell::run(&mut command);
     drop(fleet);
     outcome
 }

@@ -34,15 +34,3 @@ pub(crate) fn library_features() -> Result<Vec<String>> {
     let features = library["features"].as_object().context("lockline has no features")?;
     Ok(features.keys().filter(|name| *name != "default").cloned().collect())
 }
-
-/// The torturer, once it is a program.
-pub(crate) fn torturer() -> Result<Option<&'static str>> {
-    const NAME: &str = "lockline-torture";
-    let metadata = metadata()?;
-    let is_program =
-        |target: &Value| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"bin".into()));
-    let has_one = package(&metadata, NAME)
-        .and_then(|package| package["targets"].as_array())
-        .is_some_and(|targets| targets.iter().any(is_program));
-    Ok(has_one.then_some(NAME))
-}

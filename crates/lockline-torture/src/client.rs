@@ -15,13 +15,13 @@ const LOCKS: [&str; 4] = ["m0", "m1", "rw", "sem"];
 const TASKS: u64 = 4;
 
 /// Works until its standard input ends, then lets go of everything.
-pub(crate) async fn run(url: &str, log: &Path, seed: u64) -> anyhow::Result<()> {
-    let locks = Locks::connect(url).await?;
+pub(crate) async fn run(url: &str, log: &Path, seed: u64, permits: bool) -> anyhow::Result<()> {
+    let locks = connect(url).await?;
     let log = Log::create(log)?;
     let stop = Arc::new(AtomicBool::new(false));
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
-            let worker = Worker { locks: locks.clone(), log: log.clone(), stop: stop.clone() };
+            let worker = Worker { locks: locks.clone(), log: log.clone(), stop: stop.clone(), permits };
             tokio::spawn(worker.work(fastrand::Rng::with_seed(seed.wrapping_mul(31).wrapping_add(task))))
         })
         .collect();
@@ -35,16 +35,31 @@ pub(crate) async fn run(url: &str, log: &Path, seed: u64) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// It may be started while its server is stopped, or the way there blocked.
+async fn connect(url: &str) -> lockline::Result<Locks> {
+    let give_up = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        match Locks::connect(url).await {
+            Err(error) if error.kind().is_transient() && tokio::time::Instant::now() < give_up => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
 struct Worker {
     locks: Locks,
     log: Log,
     stop: Arc<AtomicBool>,
+    /// Whether the engine counts permits.
+    permits: bool,
 }
 
 impl Worker {
     async fn work(self, mut chance: fastrand::Rng) -> anyhow::Result<()> {
         while !self.stop.load(Ordering::Acquire) {
-            let lock = LOCKS[chance.usize(..LOCKS.len())];
+            let lock = LOCKS[chance.usize(..LOCKS.len() - usize::from(!self.permits))];
             let mode = match lock {
                 "rw" if chance.u8(..4) > 0 => Mode::Shared,
                 "sem" => Mode::Permit,

@@ -12,13 +12,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::check::{Findings, check};
 use crate::history::{Event, Kind, now, read};
-
-/// Short, so that many leases end in a run; long enough that a loaded machine does not lose them for no reason.
-const LEASE: Duration = Duration::from_millis(500);
+use crate::site::Site;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) engine: String,
+    /// Where its servers are, and which processes they are.
+    pub(crate) url: Option<String>,
+    pub(crate) servers: Vec<i32>,
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
     pub(crate) clients: usize,
@@ -60,7 +61,7 @@ impl Victim {
 }
 
 struct Stage {
-    url: String,
+    site: Site,
     logs: PathBuf,
     started: u64,
     chance: fastrand::Rng,
@@ -70,14 +71,15 @@ struct Stage {
 }
 
 pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
-    if plan.engine != "sqlite" {
-        bail!("torture knows the engine sqlite; {:?} is for one process, or not built yet", plan.engine);
-    }
     let folder = tempfile::tempdir().context("no temporary folder")?;
-    let url = format!("sqlite:{}?lease={}ms", folder.path().join("locks.db").display(), LEASE.as_millis());
-    let locks = Locks::connect(&url).await?;
+    let site = match &plan.url {
+        Some(url) => Site::servers(&plan.engine, url, &plan.servers).await?,
+        None if plan.engine == "sqlite" => Site::file(folder.path()),
+        None => bail!("where is {:?}? `cargo xtask torture` starts it and says so", plan.engine),
+    };
+    let locks = Locks::connect(&site.direct).await?;
     let mut stage = Stage {
-        url,
+        site,
         logs: folder.path().to_owned(),
         started: 0,
         chance: fastrand::Rng::with_seed(plan.seed),
@@ -92,13 +94,15 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
     let end = Instant::now() + Duration::from_secs(plan.seconds);
     while Instant::now() < end {
         stage.hurt(&locks).await?;
-        let pause = stage.chance.u64(20..120);
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        // As many faults to a lease on every engine: more, and the dead hold everything all the time.
+        tokio::time::sleep(stage.site.lease.mul_f64(0.04 + 0.2 * stage.chance.f64())).await;
         stage.wake(false);
+        stage.site.heal(false);
     }
     stage.wake(true);
+    stage.site.heal(true);
     let hangs = stage.finish().await;
-    tokio::time::sleep(LEASE + LEASE / 4).await;
+    tokio::time::sleep(stage.site.gone_after()).await;
     let leaks =
         locks.view("").await?.iter().map(|line| line.holders.len() + line.waiters.len()).sum::<usize>()
             as u64;
@@ -118,7 +122,9 @@ impl Stage {
         let log = self.logs.join(format!("history-{}.log", self.started));
         let seed = self.chance.u64(..).to_string();
         let child = Command::new(std::env::current_exe()?)
-            .args(["client", "--url", &self.url, "--seed", &seed, "--log"])
+            .args(["client", "--url", &self.site.url, "--seed", &seed])
+            .args((!self.site.has_permits()).then_some("--no-permits"))
+            .arg("--log")
             .arg(&log)
             .stdin(Stdio::piped())
             .spawn()
@@ -131,6 +137,12 @@ impl Stage {
     }
 
     async fn hurt(&mut self, locks: &Locks) -> anyhow::Result<()> {
+        if self.chance.bool()
+            && let Some(fault) = self.site.hurt(&mut self.chance)
+        {
+            self.count(fault);
+            return Ok(());
+        }
         let victim = self.chance.usize(..self.victims.len());
         match self.chance.u8(..10) {
             0..3 => {
@@ -141,11 +153,13 @@ impl Stage {
                 self.count("kill");
             }
             3..7 => {
-                let pause = LEASE.mul_f64(0.1 + 2.0 * self.chance.f64());
+                let pause = self.site.lease.mul_f64(0.1 + 2.0 * self.chance.f64());
                 self.victims[victim].signal(Signal::STOP);
                 self.victims[victim].stopped_until = Some(Instant::now() + pause);
                 self.count("stop");
             }
+            // A stopped server would keep the conductor from going on.
+            _ if self.site.is_hurt() => {}
             _ => self.evict(locks).await?,
         }
         Ok(())
@@ -154,7 +168,7 @@ impl Stage {
     /// Evicts somebody, holder or waiter, without `--now`: nobody may overlap.
     async fn evict(&mut self, locks: &Locks) -> anyhow::Result<()> {
         let lines = match locks.view("").await {
-            Err(error) if self.any_stopped() && error.kind().is_transient() => {
+            Err(error) if self.is_hurt() && error.kind().is_transient() => {
                 self.count("view refused");
                 return Ok(());
             }
@@ -171,18 +185,17 @@ impl Stage {
             match locks.evict(name.as_str(), *ticket, false).await {
                 Ok(true) => self.count("evict"),
                 Ok(false) => {}
-                // A process that this conductor stopped in the middle of a transaction keeps everybody out of the file.
-                Err(error) if self.any_stopped() && error.kind().is_transient() => {
-                    self.count("evict refused")
-                }
+                // A process that this conductor stopped in the middle of a transaction keeps everybody out of the file;
+                // a server that it stopped answers nobody.
+                Err(error) if self.is_hurt() && error.kind().is_transient() => self.count("evict refused"),
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(())
     }
 
-    fn any_stopped(&self) -> bool {
-        self.victims.iter().any(|victim| victim.stopped_until.is_some())
+    fn is_hurt(&self) -> bool {
+        self.site.is_hurt() || self.victims.iter().any(|victim| victim.stopped_until.is_some())
     }
 
     fn wake(&mut self, all: bool) {
@@ -200,7 +213,7 @@ impl Stage {
         for victim in &mut self.victims {
             drop(victim.child.stdin.take());
         }
-        let deadline = Instant::now() + LEASE * 20;
+        let deadline = Instant::now() + (self.site.lease * 20).max(Duration::from_secs(30));
         let mut hangs = 0;
         for victim in &mut self.victims {
             loop {

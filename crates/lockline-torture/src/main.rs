@@ -9,7 +9,9 @@ mod check;
 mod client;
 mod conductor;
 mod history;
+mod proxy;
 mod report;
+mod site;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,8 +23,14 @@ use clap::{Parser, Subcommand};
 struct Arguments {
     #[command(subcommand)]
     role: Option<Role>,
-    /// The engine: sqlite.
+    /// The engine: sqlite, or one that --url leads to.
     engine: Option<String>,
+    /// Where its servers are; `cargo xtask torture` starts them.
+    #[arg(long)]
+    url: Option<String>,
+    /// The processes of the servers, which may be stopped for a while.
+    #[arg(long = "server", value_name = "PID")]
+    servers: Vec<i32>,
     /// How long faults are injected.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
@@ -52,17 +60,21 @@ struct ClientArguments {
     log: PathBuf,
     #[arg(long)]
     seed: u64,
+    #[arg(long)]
+    no_permits: bool,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     if let Some(Role::Client(client)) = arguments.role {
-        runtime.block_on(client::run(&client.url, &client.log, client.seed))?;
+        runtime.block_on(client::run(&client.url, &client.log, client.seed, !client.no_permits))?;
         return Ok(ExitCode::SUCCESS);
     }
     let plan = conductor::Plan {
         engine: arguments.engine.unwrap_or_else(|| "sqlite".to_owned()),
+        url: arguments.url,
+        servers: arguments.servers,
         seconds: arguments.seconds,
         seed: arguments.seed.unwrap_or_else(|| fastrand::u64(..)),
         clients: arguments.clients,
