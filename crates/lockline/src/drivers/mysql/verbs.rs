@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::mysql::MySqlRow;
 use sqlx::{Connection, Row};
@@ -9,14 +10,17 @@ use sqlx::{Connection, Row};
 use super::bell::Watch;
 use super::config::{MysqlConfig, Tls};
 use super::lane::{Lane, Value, connect, text_of};
-use crate::driver::{Bells, Query};
+use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
+    Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
     ticket_column, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
 use crate::name::Name;
+
+/// How often a client that waits looks for evictions. Who gets in is told by the one before it, not by a letter.
+const LETTERS: Duration = Duration::from_millis(500);
 
 /// The six verbs on one server.
 #[derive(Debug)]
@@ -29,6 +33,7 @@ pub(super) struct Verbs {
     process: u128,
     bells: Bells,
     watch: Arc<Watch>,
+    letters: Arc<LetterBox>,
 }
 
 fn bytes(text: &str) -> Value {
@@ -48,9 +53,10 @@ impl Verbs {
         let _ = first.close().await;
         let process = ClaimId::random().as_u128();
         let lane = |_| Lane::new(config.clone(), address.clone(), bells.clone());
-        let lanes = (0..config.connections).map(lane).collect();
+        let lanes: Vec<Lane> = (0..config.connections).map(lane).collect();
         let watch = Watch::new(config.clone(), address.clone(), process, bells.clone());
-        Ok(Verbs { address, lanes, process, bells, watch })
+        let letters = letters_of(process, lanes[0].clone(), bells.clone());
+        Ok(Verbs { address, lanes, process, bells, watch, letters })
     }
 
     pub(super) fn address(&self) -> &Arc<str> {
@@ -99,8 +105,13 @@ impl Verbs {
             return Err(would_wait_for_itself(claim, &self.address));
         }
         let standing = answer.standing().ok_or_else(|| nonsense("join", &self.address))?;
-        self.watch.note(&claim.name, claim.id, standing);
+        self.note(&claim.name, claim.id, standing);
         Ok(standing)
+    }
+
+    fn note(&self, name: &Name, id: ClaimId, standing: Standing) {
+        self.watch.note(name, id, standing);
+        self.letters.note(id, standing);
     }
 
     pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
@@ -121,7 +132,7 @@ impl Verbs {
         answer.ring(&self.bells);
         let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
         for (place, standing) in places.iter().zip(&standings) {
-            self.watch.note(&place.name, place.id, *standing);
+            self.note(&place.name, place.id, *standing);
         }
         Ok(standings)
     }
@@ -136,6 +147,7 @@ impl Verbs {
             Value::Bits(self.process),
         ];
         self.watch.forget(&place.name, place.id);
+        self.letters.forget(place.id);
         let answer =
             self.routine(self.lane_of(line), "leave", "CALL lockline_leave(?, ?, ?, ?, ?)", values).await?;
         for id in Answer::new(&answer).ring(&self.bells) {
@@ -198,6 +210,14 @@ impl Verbs {
     fn on_test_clock(&self, text: String) -> String {
         if self.watch.has_test_clock() { text.replace(super::schema::CLOCK, "@clock") } else { text }
     }
+}
+
+fn letters_of(process: u128, lane: Lane, bells: Bells) -> Arc<LetterBox> {
+    let fetch = move || -> Verb<'static, String> {
+        let rows = lane.ask("letters", include_str!("sql/letters.sql").into(), vec![Value::Bits(process)]);
+        Box::pin(async move { Ok(text_of(&rows.await?).unwrap_or_default()) })
+    };
+    LetterBox::new(Box::new(fetch), LETTERS, bells)
 }
 
 /// A place as lockline_renew takes it.

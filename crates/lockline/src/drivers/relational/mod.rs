@@ -7,12 +7,14 @@
 
 mod address;
 mod answer;
+mod letters;
 mod view;
 
 pub(super) use address::{Login, host_and_port};
 pub(super) use answer::Answer;
 #[cfg(feature = "postgres")]
 pub(super) use answer::decode_bell;
+pub(super) use letters::LetterBox;
 pub(super) use view::{ClaimRow, assemble};
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@ CREATE PROCEDURE lockline_leave(
 )
 BEGIN
     DECLARE l_through, l_seen, l_lapse, now_us, c_ticket, through BIGINT;
-    DECLARE is_empty BOOLEAN;
+    DECLARE is_empty, c_closed BOOLEAN;
     DECLARE bells LONGTEXT DEFAULT '';
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
@@ -23,7 +23,10 @@ BEGIN
             CALL lockline_settle_line(p_line, now_us, p_id, p_me, bells);
             SELECT in_through INTO l_through FROM lockline_lines WHERE line = p_line;
         END IF;
-        SELECT ticket INTO c_ticket FROM lockline_claims WHERE line = p_line AND id = p_id;
+        SELECT ticket, closed INTO c_ticket, c_closed FROM lockline_claims WHERE line = p_line AND id = p_id;
+        IF c_ticket IS NULL OR c_closed THEN
+            DELETE FROM lockline_letters WHERE process = p_me AND id = p_id;
+        END IF;
         IF c_ticket IS NULL THEN
             UPDATE lockline_lines SET seen_us = now_us WHERE line = p_line;
         ELSE

@@ -57,6 +57,11 @@ BEGIN
                 END IF;
                 CALL lockline_standing(r_line, r_id, r_ticket, l_through, now_us, answer);
             END IF;
+            IF answer = 'L' THEN
+                -- Not forgotten, but dropped by an eviction: who takes one for the other stands in line again.
+                SELECT 'O' INTO answer FROM lockline_letters
+                    WHERE process = p_me AND id = r_id AND r_ticket IN (0, ticket);
+            END IF;
             SET answers = CONCAT(answers, IF(answers = '', '', ';'), answer);
         END IF;
     END WHILE;

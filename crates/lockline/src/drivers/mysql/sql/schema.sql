@@ -38,3 +38,14 @@ CREATE TABLE IF NOT EXISTS lockline_claims (
     identity     VARBINARY(512),                    -- an owner identity that several processes share
     PRIMARY KEY (line, ticket, id)
 ) ENGINE = InnoDB;
+
+-- What a claim of another client is to be told: that it was evicted. Its client looks here, and removes it by leaving; one
+-- that is gone leaves it to the next eviction.
+CREATE TABLE IF NOT EXISTS lockline_letters (
+    process  BINARY(16) NOT NULL,                   -- whom it is for
+    id       BINARY(16) NOT NULL,
+    ticket   BIGINT NOT NULL,
+    name     VARBINARY(512) NOT NULL,
+    until_us BIGINT NOT NULL,
+    PRIMARY KEY (process, id)
+) ENGINE = InnoDB;
