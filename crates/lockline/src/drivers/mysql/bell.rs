@@ -120,7 +120,8 @@ impl Watch {
             return locked(&self.state).waiting.contains_key(name);
         };
         let answer = Answer::new(&answer);
-        for id in answer.ring(&self.bells) {
+        let waits = |id| locked(&self.state).waiting.get(name).is_some_and(|ids| ids.contains(&id));
+        for id in answer.ring_if(&self.bells, waits) {
             self.forget(name, id);
         }
         match answer.verdict {

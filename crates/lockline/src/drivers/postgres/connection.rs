@@ -43,16 +43,18 @@ pub(super) enum Ask {
     Leave,
     Evict,
     Tick,
+    Letters,
     Names,
     View,
 }
 
-const ASKS: [(Ask, &str); 7] = [
+const ASKS: [(Ask, &str); 8] = [
     (Ask::Join, "SELECT \"lockline\".join($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14)"),
     (Ask::Renew, "SELECT \"lockline\".renew($1,$2,$3,$4,$5,$6)"),
     (Ask::Leave, "SELECT \"lockline\".leave($1,$2,$3,$4,$5)"),
     (Ask::Evict, "SELECT \"lockline\".evict($1,$2,$3,$4,$5)"),
     (Ask::Tick, "SELECT \"lockline\".tick($1,$2)"),
+    (Ask::Letters, "SELECT \"lockline\".read_letters($1)"),
     (Ask::Names, include_str!("sql/names.sql")),
     (Ask::View, include_str!("sql/view.sql")),
 ];

@@ -9,28 +9,29 @@ use tokio_postgres::types::Type;
 use super::bits::Bits;
 use super::config::{Pooler, PostgresConfig, Tls};
 use super::connection::{Ask, Connection};
-use crate::driver::{Bells, Query};
+use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
+    Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
     ticket_column, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
 use crate::name::Name;
 
-/// How often the next in line looks behind a pooler: a handover between clients takes half of it on average, and a line costs
-/// the server about forty looks a second, however long it is.
-const LOOK_WITHOUT_BELL: Duration = Duration::from_millis(25);
+/// How often a client that waits reads its letters behind a pooler, which passes no notifications: a handover between clients
+/// takes half of it on average, and a client costs the server forty short statements a second, however many of its claims wait.
+const LETTERS: Duration = Duration::from_millis(25);
 
 /// The six verbs on one server.
 #[derive(Debug)]
 pub(super) struct Verbs {
     address: Arc<str>,
     /// Each lock's verbs go over one of them, so that a leave never overtakes its join.
-    connections: Vec<Connection>,
+    connections: Vec<Arc<Connection>>,
     /// This client, to the server: whose bells are whose.
     process: Bits,
-    listens: bool,
+    /// `None` if it hears notifications.
+    letters: Option<Arc<LetterBox>>,
     bells: Bells,
 }
 
@@ -49,10 +50,11 @@ impl Verbs {
         for nth in 0..config.connections {
             // As `ring` in line.sql writes it.
             let channel = (nth == 0 && listens).then(|| format!("lockline_{}", hyphenated(process.0)));
-            connections
-                .push(Connection::open(config.clone(), address.clone(), channel, bells.clone()).await?);
+            let connection = Connection::open(config.clone(), address.clone(), channel, bells.clone()).await?;
+            connections.push(Arc::new(connection));
         }
-        Ok(Verbs { address, connections, process, listens, bells })
+        let letters = (!listens).then(|| letters_of(process, connections[0].clone(), bells.clone()));
+        Ok(Verbs { address, connections, process, letters, bells })
     }
 
     pub(super) fn address(&self) -> &Arc<str> {
@@ -87,7 +89,7 @@ impl Verbs {
                     (&i64::from(who.pid), Type::INT8),
                     (&claim.identity.as_deref(), Type::TEXT),
                     (&self.process, Type::UUID),
-                    (&self.listens, Type::BOOL),
+                    (&self.letters.is_none(), Type::BOOL),
                 ],
             )
             .await?;
@@ -97,17 +99,13 @@ impl Verbs {
             return Err(would_wait_for_itself(claim, &self.address));
         }
         let standing = answer.standing().ok_or_else(|| nonsense("join", &self.address))?;
-        Ok(self.unless_rung(standing))
+        self.note(claim.id, standing);
+        Ok(standing)
     }
 
-    /// Without a bell from others whoever is next looks often, and the further back the less.
-    fn unless_rung(&self, standing: Standing) -> Standing {
-        match standing {
-            Standing::Waiting { ticket, ahead, look_again } if !self.listens => {
-                let look_again = look_again.min(LOOK_WITHOUT_BELL * ahead.clamp(1, 1000));
-                Standing::Waiting { ticket, ahead, look_again }
-            }
-            other => other,
+    fn note(&self, id: ClaimId, standing: Standing) {
+        if let Some(letters) = &self.letters {
+            letters.note(id, standing);
         }
     }
 
@@ -136,10 +134,16 @@ impl Verbs {
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
         let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
-        Ok(standings.into_iter().map(|standing| self.unless_rung(standing)).collect())
+        for (place, standing) in places.iter().zip(&standings) {
+            self.note(place.id, *standing);
+        }
+        Ok(standings)
     }
 
     pub(super) async fn leave(&self, place: &Place) -> Result<()> {
+        if let Some(letters) = &self.letters {
+            letters.forget(place.id);
+        }
         let line = line_key(place.name.as_str());
         let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
             (&Bits(line), Type::UUID),
@@ -208,6 +212,16 @@ impl Verbs {
     pub(super) fn first_connection(&self) -> &Connection {
         &self.connections[0]
     }
+}
+
+fn letters_of(process: Bits, connection: Arc<Connection>, bells: Bells) -> Arc<LetterBox> {
+    let fetch = move || -> Verb<'static, String> {
+        let connection = connection.clone();
+        Box::pin(
+            async move { connection.routine("letters", Ask::Letters, &[(&process, Type::UUID)]).await },
+        )
+    };
+    LetterBox::new(Box::new(fetch), LETTERS, bells)
 }
 
 /// As PostgreSQL writes a `uuid`.
