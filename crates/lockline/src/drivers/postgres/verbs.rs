@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 
 use super::bits::Bits;
 use super::config::{Pooler, PostgresConfig, Tls};
-use super::connection::{Ask, Connection};
+use super::connection::{Ask, Connection, param};
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
     Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
@@ -75,21 +75,21 @@ impl Verbs {
             .routine(
                 "join",
                 Ask::Join,
-                &[
-                    (&Bits(line), Type::UUID),
-                    (&claim.name.as_str(), Type::TEXT),
-                    (&Bits(claim.id.as_u128()), Type::UUID),
-                    (&kind, Type::INT2),
-                    (&permits, Type::INT8),
-                    (&limit, Type::INT8),
-                    (&micros(claim.lease), Type::INT8),
-                    (&wait, Type::BOOL),
-                    (&who.owner, Type::TEXT),
-                    (&who.host, Type::TEXT),
-                    (&i64::from(who.pid), Type::INT8),
-                    (&claim.identity.as_deref(), Type::TEXT),
-                    (&self.process, Type::UUID),
-                    (&self.letters.is_none(), Type::BOOL),
+                vec![
+                    param(Bits(line), Type::UUID),
+                    param(claim.name.as_str().to_owned(), Type::TEXT),
+                    param(Bits(claim.id.as_u128()), Type::UUID),
+                    param(kind, Type::INT2),
+                    param(permits, Type::INT8),
+                    param(limit, Type::INT8),
+                    param(micros(claim.lease), Type::INT8),
+                    param(wait, Type::BOOL),
+                    param(who.owner.clone(), Type::TEXT),
+                    param(who.host.clone(), Type::TEXT),
+                    param(i64::from(who.pid), Type::INT8),
+                    param(claim.identity.as_deref().map(str::to_owned), Type::TEXT),
+                    param(self.process, Type::UUID),
+                    param(self.letters.is_none(), Type::BOOL),
                 ],
             )
             .await?;
@@ -121,13 +121,13 @@ impl Verbs {
             .routine(
                 "renew",
                 Ask::Renew,
-                &[
-                    (&lines, Type::UUID_ARRAY),
-                    (&ids, Type::UUID_ARRAY),
-                    (&tickets, Type::INT8_ARRAY),
-                    (&leases, Type::INT8_ARRAY),
-                    (&last, Type::BOOL_ARRAY),
-                    (&self.process, Type::UUID),
+                vec![
+                    param(lines, Type::UUID_ARRAY),
+                    param(ids, Type::UUID_ARRAY),
+                    param(tickets, Type::INT8_ARRAY),
+                    param(leases, Type::INT8_ARRAY),
+                    param(last, Type::BOOL_ARRAY),
+                    param(self.process, Type::UUID),
                 ],
             )
             .await?;
@@ -145,14 +145,14 @@ impl Verbs {
             letters.forget(place.id);
         }
         let line = line_key(place.name.as_str());
-        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
-            (&Bits(line), Type::UUID),
-            (&place.name.as_str(), Type::TEXT),
-            (&Bits(place.id.as_u128()), Type::UUID),
-            (&ticket_column(place.ticket), Type::INT8),
-            (&self.process, Type::UUID),
+        let params = vec![
+            param(Bits(line), Type::UUID),
+            param(place.name.as_str().to_owned(), Type::TEXT),
+            param(Bits(place.id.as_u128()), Type::UUID),
+            param(ticket_column(place.ticket), Type::INT8),
+            param(self.process, Type::UUID),
         ];
-        let answer = self.way_of(line).routine("leave", Ask::Leave, &params).await?;
+        let answer = self.way_of(line).routine("leave", Ask::Leave, params).await?;
         Answer::new(&answer).ring(&self.bells);
         Ok(())
     }
@@ -164,12 +164,12 @@ impl Verbs {
             .routine(
                 "evict",
                 Ask::Evict,
-                &[
-                    (&Bits(line), Type::UUID),
-                    (&name.as_str(), Type::TEXT),
-                    (&ticket_column(Some(ticket)), Type::INT8),
-                    (&at_once, Type::BOOL),
-                    (&self.process, Type::UUID),
+                vec![
+                    param(Bits(line), Type::UUID),
+                    param(name.as_str().to_owned(), Type::TEXT),
+                    param(ticket_column(Some(ticket)), Type::INT8),
+                    param(at_once, Type::BOOL),
+                    param(self.process, Type::UUID),
                 ],
             )
             .await?;
@@ -185,13 +185,12 @@ impl Verbs {
         };
         let mut rows = Vec::new();
         for some in lines.chunks(LINES) {
-            let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-                [(&some, Type::UUID_ARRAY), (&self.process, Type::UUID)];
+            let lines = || param(some.to_vec(), Type::UUID_ARRAY);
             let way = &self.connections[0];
             // Sent one behind the other, and answered together.
             let (ticked, read) = tokio::join!(
-                way.routine("view", Ask::Tick, &params),
-                way.ask("view", Ask::View, &params[..1])
+                way.routine("view", Ask::Tick, vec![lines(), param(self.process, Type::UUID)]),
+                way.ask("view", Ask::View, vec![lines()])
             );
             Answer::new(&ticked?).ring(&self.bells);
             for row in read? {
@@ -202,7 +201,7 @@ impl Verbs {
     }
 
     async fn all_lines(&self) -> Result<Vec<Bits>> {
-        let rows = self.connections[0].ask("view", Ask::Names, &[]).await?;
+        let rows = self.connections[0].ask("view", Ask::Names, Vec::new()).await?;
         rows.iter()
             .map(|row| row.try_get(0).map_err(|e| nonsense("view", &self.address).caused_by(e)))
             .collect()
@@ -217,9 +216,8 @@ impl Verbs {
 fn letters_of(process: Bits, connection: Arc<Connection>, bells: Bells) -> Arc<LetterBox> {
     let fetch = move || -> Verb<'static, String> {
         let connection = connection.clone();
-        Box::pin(
-            async move { connection.routine("letters", Ask::Letters, &[(&process, Type::UUID)]).await },
-        )
+        let params = vec![param(process, Type::UUID)];
+        Box::pin(async move { connection.routine("letters", Ask::Letters, params).await })
     };
     LetterBox::new(Box::new(fetch), LETTERS, bells)
 }
