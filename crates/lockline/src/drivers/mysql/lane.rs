@@ -1,12 +1,12 @@
-//! One connection, which carries one statement at a time, made again for as long as it takes. Statements wait in line for it,
-//! so that a leave never overtakes its join, and a caller who goes away disturbs nobody.
+//! One connection, which carries one statement at a time, made again for as long as it takes. Callers wait in line for it, so that
+//! a leave never overtakes its join, and one who goes away disturbs nobody.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
 use sqlx::{Arguments, AssertSqlSafe, ConnectOptions, Executor, Row};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::Mutex;
 
 use super::config::{MysqlConfig, Tls};
 use super::error::{explain, is_conflict};
@@ -23,6 +23,12 @@ const SILENT_FOR: Duration = Duration::from_secs(10);
 /// How often a statement is sent that the server takes back because of others. It has the same claim id each time.
 const TRIES: usize = 5;
 
+/// Settings of the session.
+const SESSION: &str =
+    "SET SESSION group_concat_max_len = 1000000, innodb_lock_wait_timeout = 5, autocommit = 1";
+/// With a snapshot a verb would decide by what was before it got the line's row, and locks between rows make deadlocks.
+const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
 /// A value of a statement.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
@@ -32,42 +38,28 @@ pub(super) enum Value {
     Null,
 }
 
-/// A statement on its way.
-struct Request {
-    operation: &'static str,
-    text: Arc<str>,
-    values: Vec<Value>,
-    reply: oneshot::Sender<Result<Vec<MySqlRow>>>,
-}
-
-/// A way to the server.
+/// A way to the server: one session, which whoever asks has to himself until it is answered. Whoever goes away before that leaves
+/// an answer behind, which the next one reads past.
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
-    requests: mpsc::UnboundedSender<Request>,
+    session: Arc<Mutex<Session>>,
 }
 
 impl Lane {
-    /// A lane that connects when it is first used. Its task ends with it.
+    /// A lane that connects when it is first used.
     pub(super) fn new(config: MysqlConfig, address: Arc<str>, bells: Bells) -> Lane {
-        let (requests, queue) = mpsc::unbounded_channel();
-        tokio::spawn(carry(Session { config, address, connection: None, lost: false, bells }, queue));
-        Lane { requests }
+        let session = Session { config, address, connection: None, lost: false, bells };
+        Lane { session: Arc::new(Mutex::new(session)) }
     }
 
-    /// Sends a statement behind those that were sent before.
-    pub(super) fn ask(
+    /// Sends a statement behind those that were asked for before.
+    pub(super) async fn ask(
         &self,
         operation: &'static str,
-        text: Arc<str>,
-        values: Vec<Value>,
-    ) -> impl Future<Output = Result<Vec<MySqlRow>>> + Send + 'static {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.requests.send(Request { operation, text, values, reply });
-        async move {
-            let gone = || Error::new(ErrorKind::Closed, operation, "the runtime of the connection is gone");
-            sent.map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())?
-        }
+        text: &str,
+        values: &[Value],
+    ) -> Result<Vec<MySqlRow>> {
+        self.session.lock().await.run(operation, text, values).await
     }
 }
 
@@ -77,17 +69,7 @@ pub(super) fn text_of(rows: &[MySqlRow]) -> Option<String> {
     row.try_get::<String, _>(0).ok().or_else(|| String::from_utf8(row.try_get::<Vec<u8>, _>(0).ok()?).ok())
 }
 
-async fn carry(mut session: Session, mut queue: mpsc::UnboundedReceiver<Request>) {
-    while let Some(request) = queue.recv().await {
-        // Nobody waits for it, and it was never sent.
-        if request.reply.is_closed() {
-            continue;
-        }
-        let answer = session.run(&request).await;
-        let _ = request.reply.send(answer);
-    }
-}
-
+#[derive(Debug)]
 struct Session {
     config: MysqlConfig,
     address: Arc<str>,
@@ -98,11 +80,16 @@ struct Session {
 }
 
 impl Session {
-    async fn run(&mut self, request: &Request) -> Result<Vec<MySqlRow>> {
+    async fn run(
+        &mut self,
+        operation: &'static str,
+        text: &str,
+        values: &[Value],
+    ) -> Result<Vec<MySqlRow>> {
         for n in 1.. {
-            self.connect(request).await?;
+            self.connect().await?;
             let Some(connection) = self.connection.as_mut() else { continue };
-            let statement = send(connection, &self.config, request);
+            let statement = send(connection, &self.config, text, values);
             let error = match tokio::time::timeout(SILENT_FOR, statement).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(e)) if is_conflict(&e) && n < TRIES => continue,
@@ -110,11 +97,11 @@ impl Session {
                     if e.as_database_error().is_none() {
                         self.connection = None;
                     }
-                    explain(request.operation, &self.address, &e, true)
+                    explain(operation, &self.address, &e, true)
                 }
                 Err(_) => {
                     self.connection = None;
-                    Error::new(ErrorKind::Unknown, request.operation, "the server does not answer")
+                    Error::new(ErrorKind::Unknown, operation, "the server does not answer")
                         .at(&self.address)
                 }
             };
@@ -124,12 +111,11 @@ impl Session {
             }
             return Err(error);
         }
-        Err(Error::new(ErrorKind::Unavailable, request.operation, "the server could not do it now")
-            .at(&self.address))
+        Err(Error::new(ErrorKind::Unavailable, operation, "the server could not do it now").at(&self.address))
     }
 
-    /// Connects if there is no connection, for as long as somebody waits for it.
-    async fn connect(&mut self, request: &Request) -> Result<()> {
+    /// Connects if there is no connection, for as long as its caller waits for it.
+    async fn connect(&mut self) -> Result<()> {
         let mut pause = PAUSES.0;
         while self.connection.is_none() {
             match connect(&self.config, &self.address).await {
@@ -139,16 +125,11 @@ impl Session {
                         self.bells.look_at_all();
                     }
                 }
-                Err(error) if error.kind() != ErrorKind::Unavailable || request.reply.is_closed() => {
-                    return Err(error);
-                }
+                Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
                 Err(error) => {
                     tracing::debug!(%error, "cannot connect again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSES.1);
-                    if request.reply.is_closed() {
-                        return Err(error);
-                    }
                 }
             }
         }
@@ -159,7 +140,8 @@ impl Session {
 async fn send(
     connection: &mut MySqlConnection,
     config: &MysqlConfig,
-    request: &Request,
+    text: &str,
+    values: &[Value],
 ) -> Result<Vec<MySqlRow>, sqlx::Error> {
     #[cfg(test)]
     if let Some(clock) = &config.clock {
@@ -167,17 +149,17 @@ async fn send(
         sqlx::raw_sql(AssertSqlSafe(format!("SET @clock = {now}"))).execute(&mut *connection).await?;
     }
     let _ = config;
-    let mut values = MySqlArguments::default();
-    for value in &request.values {
+    let mut arguments = MySqlArguments::default();
+    for value in values {
         match value {
-            Value::Bits(bits) => values.add(bits.to_be_bytes().as_slice()),
-            Value::Bytes(bytes) => values.add(bytes.as_slice()),
-            Value::Int(number) => values.add(number),
-            Value::Null => values.add(None::<Vec<u8>>),
+            Value::Bits(bits) => arguments.add(bits.to_be_bytes().as_slice()),
+            Value::Bytes(bytes) => arguments.add(bytes.as_slice()),
+            Value::Int(number) => arguments.add(number),
+            Value::Null => arguments.add(None::<Vec<u8>>),
         }
         .map_err(sqlx::Error::Encode)?;
     }
-    connection.fetch_all(sqlx::query_with(AssertSqlSafe(request.text.to_string()), values)).await
+    connection.fetch_all(sqlx::query_with(AssertSqlSafe(text.to_owned()), arguments)).await
 }
 
 /// A session that is ready for verbs.
@@ -199,8 +181,8 @@ pub(super) async fn connect(config: &MysqlConfig, address: &Arc<str>) -> Result<
     let options = options.disable_statement_logging();
     let all = async {
         let mut connection = options.connect().await.map_err(fail)?;
-        let set = "SET SESSION group_concat_max_len = 1000000, innodb_lock_wait_timeout = 5, autocommit = 1";
-        connection.execute(set).await.map_err(fail)?;
+        connection.execute(SESSION).await.map_err(fail)?;
+        connection.execute(ISOLATION).await.map_err(fail)?;
         let row = connection.fetch_one("SELECT @@global.read_only").await.map_err(fail)?;
         if row.try_get::<i64, _>(0).is_ok_and(|read_only| read_only != 0) {
             let message = "the server is read-only: a replica, or an old primary after a failover";

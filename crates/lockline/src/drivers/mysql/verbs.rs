@@ -75,7 +75,7 @@ impl Verbs {
         text: &'static str,
         values: Vec<Value>,
     ) -> Result<String> {
-        let rows = lane.ask(operation, text.into(), values).await?;
+        let rows = lane.ask(operation, text, &values).await?;
         text_of(&rows).ok_or_else(|| nonsense(operation, &self.address))
     }
 
@@ -105,13 +105,9 @@ impl Verbs {
             return Err(would_wait_for_itself(claim, &self.address));
         }
         let standing = answer.standing().ok_or_else(|| nonsense("join", &self.address))?;
-        self.note(&claim.name, claim.id, standing);
+        self.watch.stands(&claim.name, claim.id, standing, !answer.is_behind_own());
+        self.letters.note(claim.id, standing);
         Ok(standing)
-    }
-
-    fn note(&self, name: &Name, id: ClaimId, standing: Standing) {
-        self.watch.note(name, id, standing);
-        self.letters.note(id, standing);
     }
 
     pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
@@ -132,7 +128,8 @@ impl Verbs {
         answer.ring(&self.bells);
         let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
         for (place, standing) in places.iter().zip(&standings) {
-            self.note(&place.name, place.id, *standing);
+            self.watch.still_stands(&place.name, place.id, *standing);
+            self.letters.note(place.id, *standing);
         }
         Ok(standings)
     }
@@ -151,10 +148,9 @@ impl Verbs {
         let answer =
             self.routine(self.lane_of(line), "leave", "CALL lockline_leave(?, ?, ?, ?, ?)", values).await?;
         for id in Answer::new(&answer).ring(&self.bells) {
-            self.watch.forget(&place.name, id);
+            self.watch.got_in(&place.name, id);
         }
-        // Another of ours may wait in this line, and now behind somebody else.
-        self.watch.watch(&place.name);
+        self.watch.left(&place.name);
         Ok(())
     }
 
@@ -189,8 +185,8 @@ impl Verbs {
             let text = include_str!("sql/view.sql").replace("IN (?)", &format!("IN ({marks})"));
             #[cfg(test)]
             let text = self.on_test_clock(text);
-            let values = some.iter().map(|line| Value::Bits(*line)).collect();
-            for row in lane.ask("view", text.into(), values).await? {
+            let values: Vec<Value> = some.iter().map(|line| Value::Bits(*line)).collect();
+            for row in lane.ask("view", &text, &values).await? {
                 rows.push(claim_row(&row).map_err(|e| nonsense("view", &self.address).caused_by(e))?);
             }
         }
@@ -198,7 +194,7 @@ impl Verbs {
     }
 
     async fn all_lines(&self) -> Result<Vec<u128>> {
-        let rows = self.lanes[0].ask("view", include_str!("sql/names.sql").into(), Vec::new()).await?;
+        let rows = self.lanes[0].ask("view", include_str!("sql/names.sql"), &[]).await?;
         let key = |row: &MySqlRow| {
             let bytes: Vec<u8> = row.try_get(0).ok()?;
             Some(u128::from_be_bytes(bytes.try_into().ok()?))
@@ -214,8 +210,12 @@ impl Verbs {
 
 fn letters_of(process: u128, lane: Lane, bells: Bells) -> Arc<LetterBox> {
     let fetch = move || -> Verb<'static, String> {
-        let rows = lane.ask("letters", include_str!("sql/letters.sql").into(), vec![Value::Bits(process)]);
-        Box::pin(async move { Ok(text_of(&rows.await?).unwrap_or_default()) })
+        let lane = lane.clone();
+        Box::pin(async move {
+            let rows =
+                lane.ask("letters", include_str!("sql/letters.sql"), &[Value::Bits(process)]).await?;
+            Ok(text_of(&rows).unwrap_or_default())
+        })
     };
     LetterBox::new(Box::new(fetch), LETTERS, bells)
 }

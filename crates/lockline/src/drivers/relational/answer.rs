@@ -40,6 +40,12 @@ impl<'a> Answer<'a> {
         standing(self.verdict)
     }
 
+    /// Whether the answer to a join says that the claim before it is this client's, too: its last word is `0`.
+    #[cfg(feature = "mysql")]
+    pub(in crate::drivers) fn is_behind_own(&self) -> bool {
+        self.verdict.split(' ').nth(5) == Some("0")
+    }
+
     /// As many standings as were asked for.
     pub(in crate::drivers) fn standings(&self, asked: usize) -> Option<Vec<Standing>> {
         let all: Option<Vec<Standing>> = self.verdict.split(';').map(standing).collect();

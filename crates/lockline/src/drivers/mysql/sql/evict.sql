@@ -12,7 +12,6 @@ BEGIN
         ROLLBACK;
         RESIGNAL;
     END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT in_through, seen_us INTO l_through, l_seen FROM lockline_lines WHERE line = p_line FOR UPDATE;
     IF l_through IS NOT NULL THEN

@@ -16,8 +16,11 @@ BEGIN
         ROLLBACK;
         RESIGNAL;
     END;
+    IF @@global.read_only THEN
+        -- As in lockline_join.
+        SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'the server is read-only';
+    END IF;
     SET places = CHAR_LENGTH(p_places) DIV 103;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     -- The driver sends them once more in front, sorted by line, so that nobody waits in a circle: see verbs.rs.
     WHILE n < places DO

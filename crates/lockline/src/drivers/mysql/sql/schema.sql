@@ -14,6 +14,8 @@ CREATE TABLE IF NOT EXISTS lockline_lines (
     in_through    BIGINT NOT NULL,                  -- places up to this ticket are in
     seen_us       BIGINT NOT NULL,                  -- when a verb last saw it with anybody in it
     next_lapse_us BIGINT NOT NULL,                  -- no claim lapses before this
+    free          BOOLEAN NOT NULL,                 -- nobody stands in it
+    alone         BINARY(16),                       -- the only claim, if it is known to be the only one, and in
     day           INT NOT NULL,                     -- when it was last joined, in days
     KEY lines_by_day (day)
 ) ENGINE = InnoDB;

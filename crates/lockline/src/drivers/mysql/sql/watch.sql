@@ -12,7 +12,6 @@ watch: BEGIN
     DECLARE bells LONGTEXT;
     DECLARE was_free INT;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SELECT in_through INTO l_through FROM lockline_lines WHERE line = p_line;
     SELECT MIN(ticket) INTO mine FROM lockline_claims WHERE line = p_line AND process = p_me AND ticket > l_through;
     IF mine IS NULL THEN
