@@ -59,7 +59,10 @@ pub(super) fn start(home: &Path) -> Result<Started> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut process = spawn(home, &user, port)?;
         if answers(&mut process, port)? {
-            return Ok(Started { url: Some(format!("mysql://root@127.0.0.1:{port}/mysql")), processes: vec![process] });
+            return Ok(Started {
+                url: Some(format!("mysql://root@127.0.0.1:{port}/mysql")),
+                processes: vec![process],
+            });
         }
     }
     bail!("mariadbd does not come up:\n{}", read(&home.join("log")))

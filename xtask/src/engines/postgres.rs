@@ -93,7 +93,8 @@ pub(super) fn start_with_standby(home: &Path) -> Result<Started> {
     give_to_postgres(&data)?;
     let from = format!("host=127.0.0.1 port={} user=postgres application_name=standby", primary.port);
     let mut copy = as_postgres(programs().context("PostgreSQL is not there")?.join("pg_basebackup"));
-    copy.args(["-c", "fast", "-X", "stream", "-R", "-N", "-C", "-S", "standby", "-d", &from, "-D"]).arg(&data);
+    copy.args(["-c", "fast", "-X", "stream", "-R", "-N", "-C", "-S", "standby", "-d", &from, "-D"])
+        .arg(&data);
     ensure!(copy.status()?.success(), "pg_basebackup failed");
     // Its sockets must not be where the primary's are.
     let settings = data.join("postgresql.conf");
@@ -103,7 +104,8 @@ pub(super) fn start_with_standby(home: &Path) -> Result<Started> {
     primary.ask("ALTER SYSTEM SET synchronous_standby_names = 'standby'")?;
     primary.ask("SELECT pg_reload_conf()")?;
     let in_step = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
-    until(|| primary.ask(in_step).is_ok_and(|count| count.trim() == "1")).context("the standby does not follow")?;
+    until(|| primary.ask(in_step).is_ok_and(|count| count.trim() == "1"))
+        .context("the standby does not follow")?;
     let url = format!(
         "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/{DATABASE}?failover=sync",
         primary.port, standby.port

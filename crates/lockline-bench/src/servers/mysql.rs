@@ -64,9 +64,12 @@ impl Server for Bare {
         Box::pin(async move {
             let name = format!("{}/{worker}", self.space);
             let mut connection = self.connection.lock().await;
-            let taken = run(&mut connection, format!("INSERT IGNORE INTO floor_locks VALUES ('{name}', 'me')")).await?;
+            let taken =
+                run(&mut connection, format!("INSERT IGNORE INTO floor_locks VALUES ('{name}', 'me')"))
+                    .await?;
             ensure!(taken == 1, "the floor's own lock is taken");
-            run(&mut connection, format!("DELETE FROM floor_locks WHERE name = '{name}' AND owner = 'me'")).await?;
+            run(&mut connection, format!("DELETE FROM floor_locks WHERE name = '{name}' AND owner = 'me'"))
+                .await?;
             Ok(())
         })
     }

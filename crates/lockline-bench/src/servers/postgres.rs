@@ -10,7 +10,8 @@ use super::{MOST_WORKERS, Server, Soon};
 use crate::engine::Site;
 
 /// What the driver sends, as the server counts it.
-const COUNTED: &str = "SELECT sum(calls)::bigint FROM pg_stat_statements WHERE query LIKE 'SELECT \"lockline\".%'";
+const COUNTED: &str =
+    "SELECT sum(calls)::bigint FROM pg_stat_statements WHERE query LIKE 'SELECT \"lockline\".%'";
 
 /// One pipelined connection with prepared statements, as the driver has it; and for advisory locks, which belong to a session,
 /// one for each worker.
@@ -38,7 +39,9 @@ impl Bare {
         let address = site.url.split('?').next().context("no address")?.to_owned();
         let client = connect(&address).await?;
         client
-            .batch_execute("CREATE TABLE IF NOT EXISTS floor_locks (name text PRIMARY KEY, owner text NOT NULL)")
+            .batch_execute(
+                "CREATE TABLE IF NOT EXISTS floor_locks (name text PRIMARY KEY, owner text NOT NULL)",
+            )
             .await?;
         // Where the server was started without it, it counts nothing.
         let _ = client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements").await;

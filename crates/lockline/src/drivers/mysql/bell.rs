@@ -65,7 +65,13 @@ impl Watch {
     }
 
     /// A claim has joined, right behind somebody else's or one of ours.
-    pub(super) fn stands(self: &Arc<Self>, name: &Name, id: ClaimId, standing: Standing, behind_others: bool) {
+    pub(super) fn stands(
+        self: &Arc<Self>,
+        name: &Name,
+        id: ClaimId,
+        standing: Standing,
+        behind_others: bool,
+    ) {
         let Standing::Waiting { ticket, .. } = standing else { return };
         let must_watch = {
             let mut state = locked(&self.state);
@@ -165,7 +171,7 @@ impl Watch {
                     Value::Int(SECONDS),
                 ];
                 drop(this);
-                let asked = lane.ask("watch", "CALL lockline_watch(?, ?, ?, ?)", &values).await;
+                let asked = lane.ask("watch", "CALL lockline_watch(?, ?, ?, ?)", values).await;
                 let Some(this) = watch.upgrade() else { return };
                 if !this.heard(&name, asked.ok().as_deref().and_then(text_of)).await {
                     let mut state = locked(&this.state);

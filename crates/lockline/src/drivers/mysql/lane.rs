@@ -1,11 +1,15 @@
 //! One connection, which carries one statement at a time, made again for as long as it takes. Callers wait in line for it, so that
 //! a leave never overtakes its join, and one who goes away disturbs nobody.
 
+use std::borrow::Cow;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
 use sqlx::{Arguments, AssertSqlSafe, ConnectOptions, Executor, Row};
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
 use super::config::{MysqlConfig, Tls};
@@ -38,8 +42,7 @@ pub(super) enum Value {
     Null,
 }
 
-/// A way to the server: one session, which whoever asks has to himself until it is answered. Whoever goes away before that leaves
-/// an answer behind, which the next one reads past.
+/// A way to the server: one session, which whoever asks has to himself until it is answered.
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
     session: Arc<Mutex<Session>>,
@@ -48,7 +51,7 @@ pub(super) struct Lane {
 impl Lane {
     /// A lane that connects when it is first used.
     pub(super) fn new(config: MysqlConfig, address: Arc<str>, bells: Bells) -> Lane {
-        let session = Session { config, address, connection: None, lost: false, bells };
+        let session = Session { config, address, connection: None, is_under_way: false, lost: false, bells };
         Lane { session: Arc::new(Mutex::new(session)) }
     }
 
@@ -56,10 +59,34 @@ impl Lane {
     pub(super) async fn ask(
         &self,
         operation: &'static str,
-        text: &str,
-        values: &[Value],
+        text: impl Into<Cow<'static, str>>,
+        values: Vec<Value>,
     ) -> Result<Vec<MySqlRow>> {
-        self.session.lock().await.run(operation, text, values).await
+        let text = text.into();
+        let mut session = self.session.clone().lock_owned().await;
+        UnderWay(Some(Box::pin(async move { session.run(operation, &text, &values).await }))).await
+    }
+}
+
+/// A statement under way. Whoever drops it leaves it to a task: half of an answer would be read by the next one who asks.
+struct UnderWay(Option<Pin<Box<dyn Future<Output = Result<Vec<MySqlRow>>> + Send>>>);
+
+impl Future for UnderWay {
+    type Output = Result<Vec<MySqlRow>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(statement) = &mut self.0 else { return Poll::Pending };
+        let answer = ready!(statement.as_mut().poll(context));
+        self.0 = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let (Some(statement), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(statement);
+        }
     }
 }
 
@@ -74,23 +101,26 @@ struct Session {
     config: MysqlConfig,
     address: Arc<str>,
     connection: Option<MySqlConnection>,
+    /// Set while a statement has not been answered. Found set, its runtime ended in the middle of it.
+    is_under_way: bool,
     /// There was a session before: bells may have been lost with it.
     lost: bool,
     bells: Bells,
 }
 
 impl Session {
-    async fn run(
-        &mut self,
-        operation: &'static str,
-        text: &str,
-        values: &[Value],
-    ) -> Result<Vec<MySqlRow>> {
+    async fn run(&mut self, operation: &'static str, text: &str, values: &[Value]) -> Result<Vec<MySqlRow>> {
+        if std::mem::replace(&mut self.is_under_way, false) {
+            self.connection = None;
+        }
         for n in 1.. {
             self.connect().await?;
             let Some(connection) = self.connection.as_mut() else { continue };
+            self.is_under_way = true;
             let statement = send(connection, &self.config, text, values);
-            let error = match tokio::time::timeout(SILENT_FOR, statement).await {
+            let answered = tokio::time::timeout(SILENT_FOR, statement).await;
+            self.is_under_way = false;
+            let error = match answered {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(e)) if is_conflict(&e) && n < TRIES => continue,
                 Ok(Err(e)) => {
@@ -101,8 +131,7 @@ impl Session {
                 }
                 Err(_) => {
                     self.connection = None;
-                    Error::new(ErrorKind::Unknown, operation, "the server does not answer")
-                        .at(&self.address)
+                    Error::new(ErrorKind::Unknown, operation, "the server does not answer").at(&self.address)
                 }
             };
             // A server that became read-only is left: the address may lead to another one by now.

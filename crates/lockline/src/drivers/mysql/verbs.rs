@@ -13,7 +13,7 @@ use super::lane::{Lane, Value, connect, text_of};
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
     Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
-    ticket_column, would_wait_for_itself,
+    ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
@@ -44,9 +44,8 @@ impl Verbs {
     pub(super) async fn open(config: MysqlConfig, bells: Bells) -> Result<Verbs> {
         config.check()?;
         let address: Arc<str> = config.address().into();
-        let far = !matches!(config.host.as_str(), "localhost" | "127.0.0.1" | "::1");
-        if config.tls == Tls::Off && config.login.password.is_some() && far {
-            tracing::warn!(engine = %address, "the password goes to another host without TLS: say ssl-mode=verify_identity");
+        if config.tls == Tls::Off {
+            warn_of_clear_password(&address, &[&config.host], &config.login, "ssl-mode=verify_identity");
         }
         // The lanes try for as long as somebody waits; the first connection of all is to fail at once, and say why.
         let first = connect(&config, &address).await?;
@@ -75,7 +74,7 @@ impl Verbs {
         text: &'static str,
         values: Vec<Value>,
     ) -> Result<String> {
-        let rows = lane.ask(operation, text, &values).await?;
+        let rows = lane.ask(operation, text, values).await?;
         text_of(&rows).ok_or_else(|| nonsense(operation, &self.address))
     }
 
@@ -186,7 +185,7 @@ impl Verbs {
             #[cfg(test)]
             let text = self.on_test_clock(text);
             let values: Vec<Value> = some.iter().map(|line| Value::Bits(*line)).collect();
-            for row in lane.ask("view", &text, &values).await? {
+            for row in lane.ask("view", text, values).await? {
                 rows.push(claim_row(&row).map_err(|e| nonsense("view", &self.address).caused_by(e))?);
             }
         }
@@ -194,7 +193,7 @@ impl Verbs {
     }
 
     async fn all_lines(&self) -> Result<Vec<u128>> {
-        let rows = self.lanes[0].ask("view", include_str!("sql/names.sql"), &[]).await?;
+        let rows = self.lanes[0].ask("view", include_str!("sql/names.sql"), Vec::new()).await?;
         let key = |row: &MySqlRow| {
             let bytes: Vec<u8> = row.try_get(0).ok()?;
             Some(u128::from_be_bytes(bytes.try_into().ok()?))
@@ -213,7 +212,7 @@ fn letters_of(process: u128, lane: Lane, bells: Bells) -> Arc<LetterBox> {
         let lane = lane.clone();
         Box::pin(async move {
             let rows =
-                lane.ask("letters", include_str!("sql/letters.sql"), &[Value::Bits(process)]).await?;
+                lane.ask("letters", include_str!("sql/letters.sql"), vec![Value::Bits(process)]).await?;
             Ok(text_of(&rows).unwrap_or_default())
         })
     };

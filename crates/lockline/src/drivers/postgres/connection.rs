@@ -193,7 +193,8 @@ impl Live {
         match self.prepared.get(ask as usize) {
             Some(statement) => self.client.query(statement, &values.collect::<Vec<_>>()).await,
             None => {
-                let typed: Vec<_> = values.zip(params).map(|(value, (_, kind))| (value, kind.clone())).collect();
+                let typed: Vec<_> =
+                    values.zip(params).map(|(value, (_, kind))| (value, kind.clone())).collect();
                 self.client.query_typed(&self.texts[ask as usize], &typed).await
             }
         }

@@ -12,7 +12,7 @@ use super::connection::{Ask, Connection, param};
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
     Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
-    ticket_column, would_wait_for_itself,
+    ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
@@ -39,10 +39,9 @@ impl Verbs {
     pub(super) async fn open(config: PostgresConfig, bells: Bells) -> Result<Verbs> {
         config.check()?;
         let address: Arc<str> = config.address().into();
-        let local = |host: &str| matches!(host, "localhost" | "127.0.0.1" | "::1") || host.starts_with('/');
-        let far = !config.hosts.iter().all(|(host, _)| local(host));
-        if config.tls == Tls::Off && config.login.password.is_some() && far {
-            tracing::warn!(engine = %address, "the password goes to another host without TLS: say sslmode=verify-full");
+        if config.tls == Tls::Off {
+            let hosts: Vec<&str> = config.hosts.iter().map(|(host, _)| host.as_str()).collect();
+            warn_of_clear_password(&address, &hosts, &config.login, "sslmode=verify-full");
         }
         let process = Bits(ClaimId::random().as_u128());
         let listens = config.pooler == Pooler::None;
@@ -50,7 +49,8 @@ impl Verbs {
         for nth in 0..config.connections {
             // As `ring` in line.sql writes it.
             let channel = (nth == 0 && listens).then(|| format!("lockline_{}", hyphenated(process.0)));
-            let connection = Connection::open(config.clone(), address.clone(), channel, bells.clone()).await?;
+            let connection =
+                Connection::open(config.clone(), address.clone(), channel, bells.clone()).await?;
             connections.push(Arc::new(connection));
         }
         let letters = (!listens).then(|| letters_of(process, connections[0].clone(), bells.clone()));

@@ -26,7 +26,11 @@ impl<'a> Answer<'a> {
     }
 
     /// The same for those whose bell is news.
-    pub(in crate::drivers) fn ring_if(&self, board: &Bells, is_news: impl Fn(ClaimId) -> bool) -> Vec<ClaimId> {
+    pub(in crate::drivers) fn ring_if(
+        &self,
+        board: &Bells,
+        is_news: impl Fn(ClaimId) -> bool,
+    ) -> Vec<ClaimId> {
         let ring = |(name, bell): (Name, Bell)| {
             board.ring(&name, &bell);
             bell.id

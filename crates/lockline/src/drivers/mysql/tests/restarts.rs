@@ -73,7 +73,8 @@ async fn a_server_that_became_read_only_is_refused() {
         let renewed = tokio::time::timeout(within, mysql.renew(&[place(&held, ticket)])).await;
         assert!(!matches!(renewed, Ok(Ok(_))), "{renewed:?}");
     }
-    let error = Mysql::connect(server.config.clone(), std::sync::Arc::new(Heard::default())).await.unwrap_err();
+    let error =
+        Mysql::connect(server.config.clone(), std::sync::Arc::new(Heard::default())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     server.run("SET GLOBAL read_only = 0").await;
     assert_eq!(renewed(&mysql, &[place(&held, ticket)]).await, [Standing::In { ticket: ticket.unwrap() }]);

@@ -41,7 +41,12 @@ impl Server {
         let log = File::create(self.dir.path().join("log")).unwrap();
         let mut server = Command::new(program());
         server
-            .args(["--no-defaults", "--bind-address=127.0.0.1", "--skip-name-resolve", "--performance-schema=OFF"])
+            .args([
+                "--no-defaults",
+                "--bind-address=127.0.0.1",
+                "--skip-name-resolve",
+                "--performance-schema=OFF",
+            ])
             .args(["--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=2"])
             .args(["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M"])
             .args([user(), format!("--port={}", self.config.port)])
