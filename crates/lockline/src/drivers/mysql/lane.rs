@@ -10,7 +10,7 @@ use std::time::Duration;
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
 use sqlx::{Arguments, AssertSqlSafe, ConnectOptions, Executor, Row};
 use tokio::runtime::Handle;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 
 use super::config::{MysqlConfig, Tls};
 use super::error::{explain, is_conflict};
@@ -46,13 +46,23 @@ pub(super) enum Value {
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
     session: Arc<Mutex<Session>>,
+    _open: Arc<oneshot::Sender<()>>,
 }
 
 impl Lane {
     /// A lane that connects when it is first used.
     pub(super) fn new(config: MysqlConfig, address: Arc<str>, bells: Bells) -> Lane {
         let session = Session { config, address, connection: None, is_under_way: false, lost: false, bells };
-        Lane { session: Arc::new(Mutex::new(session)) }
+        let session = Arc::new(Mutex::new(session));
+        let (open, closed) = oneshot::channel();
+        // A task has it, too, for as long as there is a lane. A fork of this process has no tasks that run; if its copy of the lane
+        // were all there is, dropping that would take the connection off the list of events that it shares with this process.
+        let kept = session.clone();
+        tokio::spawn(async move {
+            let _ = closed.await;
+            drop(kept);
+        });
+        Lane { session, _open: Arc::new(open) }
     }
 
     /// Sends a statement behind those that were asked for before.
