@@ -156,8 +156,9 @@ impl Watch {
             state.watched.insert(name.clone(), false);
             state.idle.pop()
         };
-        let lane =
-            lane.unwrap_or_else(|| Lane::new(self.config.clone(), self.address.clone(), self.bells.clone()));
+        let lane = lane.unwrap_or_else(|| {
+            Lane::new(self.config.clone(), self.address.clone(), self.bells.clone(), None)
+        });
         // A weak reference: a driver that is gone needs no bell.
         let (watch, name) = (Arc::downgrade(self), name.clone());
         tokio::spawn(async move {

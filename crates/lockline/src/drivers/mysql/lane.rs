@@ -27,11 +27,10 @@ const SILENT_FOR: Duration = Duration::from_secs(10);
 /// How often a statement is sent that the server takes back because of others. It has the same claim id each time.
 const TRIES: usize = 5;
 
-/// Settings of the session.
-const SESSION: &str =
-    "SET SESSION group_concat_max_len = 1000000, innodb_lock_wait_timeout = 5, autocommit = 1";
-/// With a snapshot a verb would decide by what was before it got the line's row, and locks between rows make deadlocks.
-const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+/// Settings of the session. With a snapshot a verb would decide by what was before it got the line's row, and locks between rows
+/// make deadlocks: read committed.
+const SESSION: &str = "SET SESSION group_concat_max_len = 1000000, innodb_lock_wait_timeout = 5, autocommit = 1; \
+     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// A value of a statement.
 #[derive(Clone, Debug)]
@@ -50,9 +49,15 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// A lane that connects when it is first used.
-    pub(super) fn new(config: MysqlConfig, address: Arc<str>, bells: Bells) -> Lane {
-        let session = Session { config, address, connection: None, is_under_way: false, lost: false, bells };
+    /// A lane that connects when it is first used, unless it is given a session.
+    pub(super) fn new(
+        config: MysqlConfig,
+        address: Arc<str>,
+        bells: Bells,
+        connection: Option<MySqlConnection>,
+    ) -> Lane {
+        let lost = connection.is_some();
+        let session = Session { config, address, connection, is_under_way: false, lost, bells };
         let session = Arc::new(Mutex::new(session));
         let (open, closed) = oneshot::channel();
         // A task has it, too, for as long as there is a lane. A fork of this process has no tasks that run; if its copy of the lane
@@ -220,8 +225,7 @@ pub(super) async fn connect(config: &MysqlConfig, address: &Arc<str>) -> Result<
     let options = options.disable_statement_logging();
     let all = async {
         let mut connection = options.connect().await.map_err(fail)?;
-        connection.execute(SESSION).await.map_err(fail)?;
-        connection.execute(ISOLATION).await.map_err(fail)?;
+        connection.execute(sqlx::raw_sql(SESSION)).await.map_err(fail)?;
         let row = connection.fetch_one("SELECT @@global.read_only").await.map_err(fail)?;
         if row.try_get::<i64, _>(0).is_ok_and(|read_only| read_only != 0) {
             let message = "the server is read-only: a replica, or an old primary after a failover";

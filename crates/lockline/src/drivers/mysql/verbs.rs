@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::Row;
 use sqlx::mysql::MySqlRow;
-use sqlx::{Connection, Row};
 
 use super::bell::Watch;
 use super::config::{MysqlConfig, Tls};
@@ -47,11 +47,11 @@ impl Verbs {
         if config.tls == Tls::Off {
             warn_of_clear_password(&address, &[&config.host], &config.login, "ssl-mode=verify_identity");
         }
-        // The lanes try for as long as somebody waits; the first connection of all is to fail at once, and say why.
-        let first = connect(&config, &address).await?;
-        let _ = first.close().await;
+        // The lanes try for as long as somebody waits; the first connection of all is to fail at once, and say why. It is the one
+        // that renewals go over, which are not to wait for it.
+        let mut first = Some(connect(&config, &address).await?);
         let process = ClaimId::random().as_u128();
-        let lane = |_| Lane::new(config.clone(), address.clone(), bells.clone());
+        let lane = |_| Lane::new(config.clone(), address.clone(), bells.clone(), first.take());
         let lanes: Vec<Lane> = (0..config.connections).map(lane).collect();
         let watch = Watch::new(config.clone(), address.clone(), process, bells.clone());
         let letters = letters_of(process, lanes[0].clone(), bells.clone());
