@@ -115,3 +115,25 @@ fn whoami() -> Result<String> {
 fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_server_starts_and_answers() {
+        if !is_there("mariadbd") {
+            // `cargo xtask test` installs it before it runs this. Written past the test harness.
+            std::io::stderr().write_all(b"left out: there is no mariadbd\n").unwrap();
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let mut started = start(home.path()).unwrap();
+        assert!(started.url.unwrap().starts_with("mysql://root@127.0.0.1:"));
+        for process in &mut started.processes {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+}

@@ -238,3 +238,30 @@ fn until(is_so: impl Fn() -> bool) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_pooler_and_a_standby_start_and_answer() {
+        if programs().is_none() || pooler().is_none() {
+            // `cargo xtask test` installs them before it runs this. Written past the test harness.
+            std::io::stderr().write_all(b"left out: there is no postgres, or no pgbouncer\n").unwrap();
+            return;
+        }
+        for (start, hosts) in [(start_pooled as fn(&Path) -> Result<Started>, 1), (start_with_standby, 2)] {
+            let parent = tempfile::tempdir().unwrap();
+            let home = parent.path().join("home");
+            std::fs::create_dir(&home).unwrap();
+            let mut started = start(&home).unwrap();
+            assert_eq!(started.url.unwrap().split("127.0.0.1:").count() - 1, hosts);
+            for process in &mut started.processes {
+                let pid = rustix::process::Pid::from_child(process);
+                rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+                process.wait().unwrap();
+            }
+        }
+    }
+}

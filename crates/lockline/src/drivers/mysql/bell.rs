@@ -127,9 +127,9 @@ impl Watch {
         }
     }
 
-    /// One of ours has left: the first that waits now may stand behind somebody else.
-    pub(super) fn left(self: &Arc<Self>, name: &Name) {
-        if locked(&self.state).waiting.get(name).is_some_and(Waiting::must_watch) {
+    /// One of ours has left, and let one of ours in or not: the first that waits now may stand behind somebody else.
+    pub(super) fn left(self: &Arc<Self>, name: &Name, let_one_in: bool) {
+        if !let_one_in || locked(&self.state).waiting.get(name).is_some_and(Waiting::must_watch) {
             self.watch(name);
         }
     }

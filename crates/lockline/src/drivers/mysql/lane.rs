@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, oneshot};
 use super::config::{MysqlConfig, Tls};
 use super::error::{explain, is_conflict};
 use super::schema;
-use crate::driver::Bells;
+use crate::driver::{Bells, Verb};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long one attempt to connect may take.
@@ -84,7 +84,7 @@ impl Lane {
 }
 
 /// A statement under way. Whoever drops it leaves it to a task: half of an answer would be read by the next one who asks.
-struct UnderWay(Option<Pin<Box<dyn Future<Output = Result<Vec<MySqlRow>>> + Send>>>);
+struct UnderWay(Option<Verb<'static, Vec<MySqlRow>>>);
 
 impl Future for UnderWay {
     type Output = Result<Vec<MySqlRow>>;

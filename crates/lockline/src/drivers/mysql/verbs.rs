@@ -146,10 +146,11 @@ impl Verbs {
         self.letters.forget(place.id);
         let answer =
             self.routine(self.lane_of(line), "leave", "CALL lockline_leave(?, ?, ?, ?, ?)", values).await?;
-        for id in Answer::new(&answer).ring(&self.bells) {
-            self.watch.got_in(&place.name, id);
+        let let_in = Answer::new(&answer).ring(&self.bells);
+        for id in &let_in {
+            self.watch.got_in(&place.name, *id);
         }
-        self.watch.left(&place.name);
+        self.watch.left(&place.name, !let_in.is_empty());
         Ok(())
     }
 

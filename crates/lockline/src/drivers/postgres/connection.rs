@@ -148,14 +148,20 @@ impl Connection {
         let answer = match &live.turn {
             None => live.send(ask, &params).await,
             Some(turn) => {
-                let (turn, live) = (turn.clone().lock_owned().await, live.clone());
-                // In a task of its own: a caller that goes away must not let the next statement go before the answer.
-                let asked = tokio::spawn(async move {
-                    let answer = live.send(ask, &params).await;
+                let (turn, asked) = (turn.clone().lock_owned().await, live.clone());
+                // In a task of its own: a caller that goes away must not let the next statement go before the answer. A session
+                // that does not answer at all is given up.
+                let asking = tokio::spawn(async move {
+                    let answer = tokio::time::timeout(SILENT_FOR, asked.send(ask, &params)).await;
+                    if answer.is_err() {
+                        asked.end.notify_one();
+                    }
                     drop(turn);
                     answer
                 });
-                asked.await.map_err(|_| gone(operation))?
+                asking.await.map_err(|_| gone(operation))?.map_err(|_| {
+                    Error::new(ErrorKind::Unknown, operation, "the server does not answer").at(&self.address)
+                })?
             }
         };
         answer.map_err(|e| {

@@ -26,7 +26,7 @@ const LETTERS: Duration = Duration::from_millis(25);
 #[derive(Debug)]
 pub(super) struct Verbs {
     address: Arc<str>,
-    /// Each lock's verbs go over one of them, so that a leave never overtakes its join.
+    /// Each lock's joins and leaves go over one of them, so that a leave never overtakes its join; what is about many over the first.
     connections: Vec<Arc<Connection>>,
     /// This client, to the server: whose bells are whose.
     process: Bits,
@@ -46,7 +46,9 @@ impl Verbs {
         let process = Bits(ClaimId::random().as_u128());
         let listens = config.pooler == Pooler::None;
         let mut connections = Vec::new();
-        for nth in 0..config.connections {
+        // One statement at a time goes behind a pooler: renewals and letters are not to wait behind a thousand joins.
+        let others = usize::from(!listens);
+        for nth in 0..config.connections + others {
             // As `ring` in line.sql writes it.
             let channel = (nth == 0 && listens).then(|| format!("lockline_{}", hyphenated(process.0)));
             let connection =
@@ -62,8 +64,9 @@ impl Verbs {
     }
 
     fn way_of(&self, line: u128) -> &Connection {
-        let nth = line % self.connections.len() as u128;
-        &self.connections[usize::try_from(nth).unwrap_or(0)]
+        let ways = &self.connections[usize::from(self.letters.is_some())..];
+        let nth = line % ways.len() as u128;
+        &ways[usize::try_from(nth).unwrap_or(0)]
     }
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
