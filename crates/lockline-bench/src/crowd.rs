@@ -47,7 +47,7 @@ impl Crowd {
 /// What the engine fails with.
 pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
     let (floor, before) = floor(site, crowd, window / 2).await?;
-    let ours = ours(site, crowd, window).await?;
+    let (ours, seen) = ours(site, crowd, window).await?;
     let (_, after) = self::floor(site, crowd, window / 2).await?;
     let row = Row {
         engine: site.engine.name().to_owned(),
@@ -67,6 +67,14 @@ pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
     if site.engine.is_embedded() {
         return Ok(row);
     }
+    let row = match seen.commands_per_acquisition {
+        Some(commands) => row.with("engine_commands_per_acquisition", commands),
+        None => row,
+    };
+    let row = match seen.sessions {
+        Some(sessions) => row.with("sessions", sessions as f64),
+        None => row,
+    };
     let row = against_peer(site, crowd, window, row).await?;
     if crowd.one_name {
         return Ok(row);
@@ -88,12 +96,32 @@ async fn against_peer(site: &Site, crowd: Crowd, window: Duration, row: Row) -> 
     Ok(row.with(&format!("{name}_per_s"), rate))
 }
 
-async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<Tally> {
+/// What the server itself saw of a run.
+#[derive(Debug, Default)]
+struct Seen {
+    commands_per_acquisition: Option<f64>,
+    sessions: Option<u64>,
+}
+
+async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<(Tally, Seen)> {
     let client = site.connect().await?;
     let arena = crowd.arena();
     let mutexes = (0..crowd.names()).map(|n| client.locks.mutex(format!("{}/{n}", crowd.row))).collect();
     let ours = Ours { mutexes, arena: arena.clone(), hold: crowd.hold };
-    contest(ours, arena, Some(client.counts.clone()), window).await
+    let running = contest(ours, arena.clone(), Some(client.counts.clone()), window);
+    if site.engine.is_embedded() {
+        return Ok((running.await?, Seen::default()));
+    }
+    let server = servers::connect(site).await?;
+    let before = server.commands().await?;
+    let (tally, sessions) = tokio::join!(running, async {
+        tokio::time::sleep(window / 2).await;
+        server.sessions().await
+    });
+    let counted = before.zip(server.commands().await?).map(|(before, after)| after - before);
+    let turns: u64 = arena.turns().iter().sum();
+    let commands_per_acquisition = counted.map(|commands| commands as f64 / turns.max(1) as f64);
+    Ok((tally?, Seen { commands_per_acquisition, sessions: sessions? }))
 }
 
 async fn floor(site: &Site, crowd: Crowd, window: Duration) -> Result<(&'static str, f64)> {

@@ -81,7 +81,7 @@ impl Arena {
         room.inside.fetch_sub(1, SeqCst);
     }
 
-    fn turns(&self) -> Vec<u64> {
+    pub(crate) fn turns(&self) -> Vec<u64> {
         self.turns.iter().map(|turns| turns.0.load(Relaxed)).collect()
     }
 }
