@@ -50,6 +50,7 @@ enum RowName {
     Uncontended,
     Spread,
     Contended,
+    Clients,
     Processes,
     Reentrant,
     Renewal,
@@ -68,11 +69,12 @@ enum Task {
 }
 
 impl RowName {
-    const ALL: [RowName; 7] = [
+    const ALL: [RowName; 8] = [
         RowName::Uncontended,
         RowName::Reentrant,
         RowName::Spread,
         RowName::Contended,
+        RowName::Clients,
         RowName::Processes,
         RowName::Renewal,
         RowName::Cli,
@@ -81,6 +83,8 @@ impl RowName {
     fn is_for(self, engine: Engine) -> bool {
         match self {
             RowName::Processes => engine.is_shared(),
+            // Elsewhere a line does not care whose claims it keeps; on a quorum, clients may split the votes.
+            RowName::Clients => engine.is_quorum(),
             // Over a network it would measure how long connecting takes.
             RowName::Cli => engine.is_shared() && engine.is_embedded(),
             _ => true,
@@ -94,6 +98,7 @@ impl RowName {
             RowName::Contended => [(16, 0), (64, 0), (1_000, 0), (16, 2), (64, 2), (1_000, 2)]
                 .map(|(workers, hold_ms)| Task::Crowd(Crowd::contended(workers, hold_ms)))
                 .to_vec(),
+            RowName::Clients => [16, 64].map(|workers| Task::Crowd(Crowd::clients(workers, 0))).to_vec(),
             RowName::Processes => vec![Task::Processes],
             RowName::Reentrant => vec![Task::Reentrant],
             RowName::Renewal => vec![Task::Renewal],
@@ -174,7 +179,7 @@ fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Re
     let wanted = if args.rows.is_empty() { RowName::ALL.to_vec() } else { args.rows.clone() };
     if let Some(row) = args.rows.iter().find(|row| !row.is_for(engine)) {
         bail!(
-            "the row {row:?} needs an engine that several processes can reach, and the command without a server; {} is none",
+            "the row {row:?} needs an engine that several processes can reach, the command one without a server, and clients a quorum; {} is none",
             engine.name()
         );
     }

@@ -4,6 +4,8 @@
 mod etcd;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod redlock;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -71,6 +73,8 @@ pub async fn connect(site: &Site) -> Result<Shared> {
     match site.engine {
         #[cfg(feature = "redis")]
         Engine::Redis => Ok(Arc::new(redis::Bare::connect(site).await?)),
+        #[cfg(feature = "redis")]
+        Engine::Redlock => Ok(Arc::new(redlock::Bare::connect(site).await?)),
         #[cfg(feature = "zookeeper")]
         Engine::Zookeeper | Engine::ZookeeperEnsemble => Ok(Arc::new(zookeeper::Bare::connect(site).await?)),
         #[cfg(feature = "etcd")]
@@ -93,8 +97,8 @@ pub struct Pairs {
 /// Workers that take turns on a peer's locks.
 #[derive(Debug)]
 pub struct Peers {
-    /// Where.
-    pub server: Shared,
+    /// Where: one for all workers, or one for each.
+    pub servers: Vec<Shared>,
     /// Where to go with them.
     pub arena: Arc<Arena>,
     /// On how many names.
@@ -110,7 +114,7 @@ impl Contest for Peers {
             self.arena.visit(me, None, self.hold).await;
             Ok(())
         });
-        self.server.peer_turn(me, &name, inside).await
+        self.servers[me % self.servers.len()].peer_turn(me, &name, inside).await
     }
 }
 

@@ -6,10 +6,13 @@ const readline = require("readline");
 const { default: Redlock } = require("redlock");
 const { Redis } = require("ioredis");
 
-const client = new Redis({ host: "127.0.0.1", port: Number(process.argv[2]) });
+// One server, or all nodes of a quorum. A node that is down is its own business; the others are a majority.
+const ports = process.argv[2].split(",").map(Number);
+const clients = ports.map((port) => new Redis({ host: "127.0.0.1", port, maxRetriesPerRequest: 1 }));
+clients.forEach((client) => client.on("error", () => {}));
 // Its own retries are for a fixed number of times; the patience of a command is that number.
 const pause = 50;
-const redlock = new Redlock([client], { retryDelay: pause, retryJitter: 10, retryCount: 0 });
+const redlock = new Redlock(clients, { retryDelay: pause, retryJitter: 10, retryCount: 0 });
 const held = new Map();
 
 const verbs = {
@@ -65,7 +68,7 @@ async function main() {
     const [verb, ...words] = line.split(" ");
     console.log(await verbs[verb](...words));
   }
-  client.disconnect();
+  clients.forEach((client) => client.disconnect());
 }
 
 main();

@@ -8,7 +8,7 @@ pub(in crate::drivers) mod connection;
 mod dial;
 pub(in crate::drivers) mod error;
 mod incarnation;
-mod layouts;
+pub(in crate::drivers) mod layouts;
 mod link;
 mod map;
 mod replicas;

@@ -12,8 +12,9 @@ use super::super::redis::error::nonsense;
 use super::super::redis::verbs::{number, standing, would_wait_for_itself};
 use super::ballots::Ballots;
 use super::config::RedlockConfig;
-use super::nodes::{Nodes, Round};
-use super::tally::{Answer, Tally, Verdict, majority};
+use super::nodes::{Nodes, PEOPLE_WAIT, node_deadline};
+use super::round::Round;
+use super::tally::{Answer, Tally, Verdict};
 use super::view::merge;
 use crate::driver::Query;
 use crate::error::{Error, ErrorKind, Result};
@@ -26,14 +27,6 @@ use crate::time::BootClock;
 /// nodes; after this core asks again, later.
 const ROUNDS: usize = 8;
 
-/// How long one node is waited for at most: far below the lease, and below the deadline that core puts around the verb.
-fn node_deadline(lease: Duration) -> Duration {
-    (lease / 12).clamp(Duration::from_millis(8), Duration::from_secs(1))
-}
-
-/// How long one node is waited for when people ask.
-const PEOPLE_WAIT: Duration = Duration::from_secs(3);
-
 #[derive(Debug)]
 pub(super) struct Quorum {
     pub(super) config: RedlockConfig,
@@ -45,10 +38,6 @@ pub(super) struct Quorum {
 }
 
 impl Quorum {
-    fn majority(&self) -> usize {
-        majority(self.nodes.len())
-    }
-
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         if let Mode::Permits { .. } = claim.mode {
             self.ballots.refuse(claim.id);
@@ -109,7 +98,7 @@ impl Quorum {
                 }
                 Verdict::Again(largest) => above = Some(largest),
                 Verdict::WouldWaitForItself => return Err(would_wait_for_itself(&claim.name, &self.address)),
-                Verdict::NoQuorum => return Err(self.no_quorum("join", errors)),
+                Verdict::NoQuorum => return Err(self.nodes.no_quorum("join", errors)),
             }
         }
         let message = format!("others were faster at too many nodes, {ROUNDS} times");
@@ -196,7 +185,7 @@ impl Quorum {
             }
         };
         if verdicts.iter().all(|verdict| *verdict == Verdict::NoQuorum) {
-            return Err(self.no_quorum("renew", errors));
+            return Err(self.nodes.no_quorum("renew", errors));
         }
         let ballots = self.ballots.clone();
         round.finish_later(move |node, answer| {
@@ -233,7 +222,7 @@ impl Quorum {
         .await;
         let forget = Forget { ballots: self.ballots.clone(), id: place.id, number };
         let (mut left, mut errors) = (0, Vec::new());
-        while left < self.majority() {
+        while left < self.nodes.majority() {
             match round.next().await {
                 Some((_, Ok(()))) => left += 1,
                 Some((_, Err(error))) => errors.push(error),
@@ -244,7 +233,7 @@ impl Quorum {
         round.finish_later(move |_, _| {
             let _ = &forget;
         });
-        if left >= self.majority() { Ok(()) } else { Err(self.no_quorum("leave", errors)) }
+        if left >= self.nodes.majority() { Ok(()) } else { Err(self.nodes.no_quorum("leave", errors)) }
     }
 
     pub(super) async fn view(&self, query: &Query) -> Result<Vec<LineView>> {
@@ -253,8 +242,8 @@ impl Quorum {
             let query = query.clone();
             Box::pin(async move { node.view(&query).await })
         });
-        let views = self.everybody("view", round).await?;
-        Ok(merge(&views, self.majority()))
+        let views = self.nodes.everybody("view", round).await?;
+        Ok(merge(&views, self.nodes.majority()))
     }
 
     pub(super) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
@@ -262,46 +251,8 @@ impl Quorum {
             let name = name.clone();
             Box::pin(async move { node.evict(&name, ticket, at_once).await })
         });
-        let found = self.everybody("evict", round).await?;
+        let found = self.nodes.everybody("evict", round).await?;
         Ok(2 * found.iter().filter(|found| **found).count() > found.len())
-    }
-
-    /// Everybody's answer, but for the dead; a majority at least.
-    async fn everybody<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        mut round: Round<T>,
-    ) -> Result<Vec<T>> {
-        let (mut answers, mut errors) = (Vec::new(), Vec::new());
-        while let Some((_, answer)) = round.next().await {
-            match answer {
-                Ok(answer) => answers.push(answer),
-                Err(error) => errors.push(error),
-            }
-        }
-        if answers.len() < self.majority() { Err(self.no_quorum(operation, errors)) } else { Ok(answers) }
-    }
-
-    /// Too few nodes answered. What those did that answered, or did not, is not known here.
-    fn no_quorum(&self, operation: &'static str, mut errors: Vec<Error>) -> Error {
-        // What no waiting helps against is what people must hear of.
-        if let Some(index) = errors.iter().position(|error| !error.kind().is_transient()) {
-            return errors.swap_remove(index);
-        }
-        if errors.len() == self.nodes.len() && errors.iter().all(|error| error.kind() == ErrorKind::Full) {
-            return errors.swap_remove(0);
-        }
-        let nowhere = errors.len() == self.nodes.len()
-            && errors.iter().all(|error| error.kind() == ErrorKind::Unavailable);
-        let kind = if nowhere { ErrorKind::Unavailable } else { ErrorKind::Unknown };
-        let message = format!("no majority of the {} nodes answered in time", self.nodes.len());
-        let error = Error::new(kind, operation, message)
-            .hint("a majority of the nodes must run and be reachable; nobody gets a lock meanwhile")
-            .at(&self.address);
-        match errors.pop() {
-            Some(cause) => error.caused_by(cause),
-            None => error,
-        }
     }
 }
 
