@@ -94,6 +94,9 @@ pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
 async fn against_peer(site: &Site, crowd: Crowd, window: Duration, row: Row) -> Result<Row> {
     let mut servers = vec![servers::connect(site).await?];
     let Some(name) = servers[0].peer() else { return Ok(row) };
+    if crowd.one_name && crowd.workers > servers[0].peer_up_to() {
+        return Ok(row);
+    }
     while crowd.apart && servers.len() < crowd.workers {
         servers.push(servers::connect(site).await?);
     }

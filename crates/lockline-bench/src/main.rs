@@ -108,7 +108,7 @@ impl RowName {
 }
 
 impl Task {
-    fn name(self) -> String {
+    fn name(self, engine: Engine) -> String {
         match self {
             Task::Crowd(crowd) => {
                 format!("{}, {} workers, hold {} ms", crowd.row, crowd.workers, crowd.hold.as_millis())
@@ -116,7 +116,7 @@ impl Task {
             Task::Uncontended => "uncontended".to_owned(),
             Task::Processes => format!("processes, {} of them", processes::PROCESSES),
             Task::Reentrant => "reentrant".to_owned(),
-            Task::Renewal => format!("renewal, {} held", renewal::HELD),
+            Task::Renewal => format!("renewal, {} held", renewal::held_on(engine)),
             Task::Cli => "cli".to_owned(),
         }
     }
@@ -189,7 +189,7 @@ fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Re
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for (at, task) in tasks.iter().copied().enumerate() {
-        say(&format!("[{}/{}] {}: {}", at + 1, tasks.len(), engine.name(), task.name()));
+        say(&format!("[{}/{}] {}: {}", at + 1, tasks.len(), engine.name(), task.name(engine)));
         // On a worker of the runtime, where programs do their work, and not on the thread that waits for it.
         match runtime.block_on(async { tokio::spawn(task.run(engine, args.url.clone(), window)).await? }) {
             Ok(row) if args.json => put(&format!("{}\n", serde_json::to_string(&row)?))?,
@@ -197,7 +197,7 @@ fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Re
             // The other rows are still worth having.
             Err(error) => {
                 say(&format!("      failed: {error:#}"));
-                failed.push(task.name());
+                failed.push(task.name(engine));
             }
         }
     }

@@ -44,6 +44,11 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// With how many workers on one name it is still measured: with more, some have no turn in a minute.
+    fn peer_up_to(&self) -> usize {
+        usize::MAX
+    }
+
     /// Takes the peer's lock of this name, does what is to be done inside, and gives it back.
     fn peer_turn<'a>(&'a self, _worker: usize, _name: &'a str, inside: Soon<'a, ()>) -> Soon<'a, ()> {
         inside

@@ -102,6 +102,10 @@ impl Server for Bare {
         Some("rslock")
     }
 
+    fn peer_up_to(&self) -> usize {
+        64
+    }
+
     fn peer_turn<'a>(&'a self, _worker: usize, name: &'a str, inside: Soon<'a, ()>) -> Soon<'a, ()> {
         Box::pin(async move {
             // As its own documents take a lock; it is never extended.

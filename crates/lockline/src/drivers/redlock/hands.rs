@@ -85,7 +85,8 @@ impl Hands {
         if self.is_in + self.missing() >= majority {
             return None;
         }
-        Some(if self.evicted > spare {
+        Some(if self.evicted > 0 {
+            // Elsewhere its mark may have ended already.
             Found::Evicted
         } else if self.no_lock > spare {
             Found::NoLock
@@ -147,8 +148,8 @@ mod tests {
             ("iifff", Some(Found::Busy(None))),
             ("fff..", Some(Found::Free)),
             ("eee..", Some(Found::Evicted)),
-            ("eeb..", None),
-            ("eebb.", busy),
+            ("eeb..", Some(Found::Evicted)),
+            ("iiieb", Some(Found::In(Ticket::new(7)))),
             ("nnn..", Some(Found::NoLock)),
             ("iisss", Some(Found::Unsure)),
             ("iibss", Some(Found::Unsure)),
