@@ -75,7 +75,18 @@ impl Hands {
         self.against < self.nodes
     }
 
-    /// Where the claim stands, as soon as that can be said: in, if a majority has it.
+    /// Where a claim that wants the lock stands, as soon as that can be said. What too few nodes gave it, it gives back: so
+    /// nodes that do not answer can keep it from getting the lock, but not from knowing that it did not.
+    pub(super) fn verdict_on_taking(&self) -> Option<Found> {
+        let answers = self.is_in + self.against;
+        match self.verdict()? {
+            Found::Unsure if answers >= majority(self.nodes) => Some(Found::Busy(self.rest)),
+            Found::Unsure if answers + self.missing() >= majority(self.nodes) => None,
+            found => Some(found),
+        }
+    }
+
+    /// Where a claim stands, as soon as that can be said: in, if a majority has it.
     pub(super) fn verdict(&self) -> Option<Found> {
         let majority = majority(self.nodes);
         let spare = self.nodes - majority;
@@ -85,14 +96,17 @@ impl Hands {
         if self.is_in + self.missing() >= majority {
             return None;
         }
-        Some(if self.evicted > 0 {
+        if self.against <= spare && self.against + self.missing() > spare {
+            return None;
+        }
+        Some(if self.against <= spare {
+            // Those who did not answer may have it.
+            Found::Unsure
+        } else if self.evicted > 0 {
             // Elsewhere its mark may have ended already.
             Found::Evicted
         } else if self.no_lock > spare {
             Found::NoLock
-        } else if self.against <= spare {
-            // Those who did not answer may have it.
-            Found::Unsure
         } else if self.busy || self.is_in > 0 {
             Found::Busy(self.rest)
         } else {
@@ -117,7 +131,7 @@ mod tests {
     use super::*;
     use crate::line::{ClaimView, Mode, Who};
 
-    fn verdict(text: &str) -> Option<Found> {
+    fn hands(text: &str) -> Hands {
         let mut hands = Hands::new(text.len());
         for letter in text.chars() {
             match letter {
@@ -131,7 +145,7 @@ mod tests {
                 _ => {}
             }
         }
-        hands.verdict()
+        hands
     }
 
     #[test]
@@ -152,14 +166,24 @@ mod tests {
             ("iiieb", Some(Found::In(Ticket::new(7)))),
             ("nnn..", Some(Found::NoLock)),
             ("iisss", Some(Found::Unsure)),
+            ("eisss", Some(Found::Unsure)),
             ("iibss", Some(Found::Unsure)),
             ("sss..", Some(Found::Unsure)),
+            ("bbss.", None),
             ("bbbss", busy),
             ("ib.", None),
             ("bb.", busy),
         ] {
-            assert_eq!(verdict(answers), expected, "{answers}");
+            assert_eq!(hands(answers).verdict(), expected, "{answers}");
         }
+    }
+
+    #[test]
+    fn who_wants_the_lock_knows_that_it_did_not_get_it() {
+        let taking = |text: &str| hands(text).verdict_on_taking();
+        let busy = Some(Found::Busy(Some(Duration::from_secs(3))));
+        assert_eq!((taking("iibss"), taking("iisss"), taking("bbbss")), (busy, Some(Found::Unsure), busy));
+        assert_eq!((taking("iiiss"), taking("ibss.")), (Some(Found::In(Ticket::new(7))), None));
     }
 
     #[test]

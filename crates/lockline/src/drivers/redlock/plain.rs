@@ -50,9 +50,14 @@ impl Plain {
         (hands, errors)
     }
 
-    /// The verdicts; an error if not one of them says anything.
-    fn verdicts(&self, operation: &'static str, hands: &[Hands], errors: Vec<Error>) -> Result<Vec<Found>> {
-        let found: Vec<Found> = hands.iter().map(|hands| hands.verdict().unwrap_or(Found::Unsure)).collect();
+    /// What was found; an error if nothing can be said about any of it.
+    fn known(
+        &self,
+        operation: &'static str,
+        found: impl Iterator<Item = Option<Found>>,
+        errors: Vec<Error>,
+    ) -> Result<Vec<Found>> {
+        let found: Vec<Found> = found.map(|found| found.unwrap_or(Found::Unsure)).collect();
         if !found.is_empty() && found.iter().all(|found| *found == Found::Unsure) {
             return Err(self.nodes.no_quorum(operation, errors));
         }
@@ -64,7 +69,7 @@ impl Plain {
     /// What is still under way is not waited for. It was sent before, on the same connections.
     async fn give_back(&self, asks: &[Ask], hands: &[Hands]) {
         for (ask, hands) in asks.iter().zip(hands) {
-            let verdict = hands.verdict();
+            let verdict = hands.verdict_on_taking();
             if matches!(verdict, Some(Found::In(_))) || !hands.may_stand_somewhere() {
                 continue;
             }
@@ -88,7 +93,7 @@ impl Plain {
         });
         let (hands, errors) = self.count(1, &mut round).await;
         self.give_back(std::slice::from_ref(ask), &hands).await;
-        Ok(self.verdicts("join", &hands, errors)?.remove(0))
+        Ok(self.known("join", hands.iter().map(Hands::verdict_on_taking), errors)?.remove(0))
     }
 
     async fn acquire_all(&self, asks: &[Ask]) -> Result<Vec<Found>> {
@@ -100,7 +105,7 @@ impl Plain {
         });
         let (hands, errors) = self.count(asks.len(), &mut round).await;
         self.give_back(asks, &hands).await;
-        self.verdicts("renew", &hands, errors)
+        self.known("renew", hands.iter().map(Hands::verdict_on_taking), errors)
     }
 
     async fn extend_all(&self, operation: &'static str, asks: &[Ask]) -> Result<Vec<Found>> {
@@ -112,7 +117,7 @@ impl Plain {
         });
         let (hands, errors) = self.count(asks.len(), &mut round).await;
         round.finish_later(|_, _| {});
-        self.verdicts(operation, &hands, errors)
+        self.known(operation, hands.iter().map(Hands::verdict), errors)
     }
 
     /// Lets go at all nodes, also at those that never answered.
