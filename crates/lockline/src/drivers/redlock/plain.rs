@@ -77,7 +77,11 @@ impl Plain {
             let mut round = self.ask_to_let_go(ask.key(), ask.id, ask.lease);
             if verdict == Some(Found::Unsure) {
                 // Too few answer, and these would not, either: the verb has no time left to wait for them again.
-                poll_fn(|context| Poll::Ready(round.send(context))).await;
+                poll_fn(|context| {
+                    round.send(context);
+                    Poll::Ready(())
+                })
+                .await;
                 round.finish_later(|_, _| {});
             } else {
                 let _ = self.until_let_go(round).await;
