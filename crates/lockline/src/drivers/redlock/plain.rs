@@ -32,10 +32,15 @@ impl Plain {
         Ok(Plain { nodes: Nodes::open(config, |_| bells.clone()).await? })
     }
 
-    /// Counts the answers until there is a verdict on each question.
-    async fn count(&self, questions: usize, round: &mut Round<Vec<Found>>) -> (Vec<Hands>, Vec<Error>) {
+    /// Counts the answers until there is a verdict of this kind on each question.
+    async fn count(
+        &self,
+        questions: usize,
+        round: &mut Round<Vec<Found>>,
+        verdict: fn(&Hands) -> Option<Found>,
+    ) -> (Vec<Hands>, Vec<Error>) {
         let (mut hands, mut errors) = (vec![Hands::new(self.nodes.len()); questions], Vec::new());
-        while hands.iter().any(|hands| hands.verdict().is_none()) {
+        while hands.iter().any(|hands| verdict(hands).is_none()) {
             match round.next().await {
                 Some((_, Ok(found))) => {
                     hands.iter_mut().zip(found).for_each(|(hands, found)| hands.note(found));
@@ -95,7 +100,7 @@ impl Plain {
             let ask = shared.clone();
             Box::pin(async move { Ok(vec![node.take(&ask).await?]) })
         });
-        let (hands, errors) = self.count(1, &mut round).await;
+        let (hands, errors) = self.count(1, &mut round, Hands::verdict_on_taking).await;
         self.give_back(std::slice::from_ref(ask), &hands).await;
         Ok(self.known("join", hands.iter().map(Hands::verdict_on_taking), errors)?.remove(0))
     }
@@ -107,7 +112,7 @@ impl Plain {
             let asks = shared.clone();
             Box::pin(async move { node.acquire(&asks).await })
         });
-        let (hands, errors) = self.count(asks.len(), &mut round).await;
+        let (hands, errors) = self.count(asks.len(), &mut round, Hands::verdict_on_taking).await;
         self.give_back(asks, &hands).await;
         self.known("renew", hands.iter().map(Hands::verdict_on_taking), errors)
     }
@@ -119,7 +124,7 @@ impl Plain {
             let asks = shared.clone();
             Box::pin(async move { node.extend(operation, &asks).await })
         });
-        let (hands, errors) = self.count(asks.len(), &mut round).await;
+        let (hands, errors) = self.count(asks.len(), &mut round, Hands::verdict).await;
         round.finish_later(|_, _| {});
         self.known(operation, hands.iter().map(Hands::verdict), errors)
     }
