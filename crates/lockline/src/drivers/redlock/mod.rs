@@ -16,7 +16,7 @@ mod view;
 mod tests;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 pub use config::RedlockConfig;
 
@@ -29,7 +29,7 @@ use crate::name::Name;
 use ballots::{Ballots, NodeBells};
 use nodes::Nodes;
 use plain::Plain;
-use verbs::Quorum;
+use verbs::{Quorum, Turns};
 
 /// Locks on a majority of independent Redis servers. See the [module](self).
 pub struct Redlock {
@@ -77,7 +77,7 @@ impl Redlock {
             address: address.clone(),
             guarantees: Guarantees { fencing, exclusion: Exclusion::NoForwardStepOverFailover },
         };
-        let quorum = Quorum { config, address, nodes, ballots, turn: Mutex::default() };
+        let quorum = Quorum { config, address, nodes, ballots, turns: Turns::default() };
         Ok(Redlock { info, locks: Locks::Line(quorum) })
     }
 }

@@ -1,7 +1,8 @@
 //! The verbs, asked of all nodes at once, and answered as soon as a majority decides.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -33,8 +34,7 @@ pub(super) struct Quorum {
     pub(super) address: Arc<str>,
     pub(super) nodes: Arc<Nodes>,
     pub(super) ballots: Arc<Ballots>,
-    /// Held by whoever proposes a ticket, until it is sent to all nodes.
-    pub(super) turn: Mutex<()>,
+    pub(super) turns: Turns,
 }
 
 impl Quorum {
@@ -115,7 +115,7 @@ impl Quorum {
         above: Option<Ticket>,
     ) -> Option<(Ticket, bool, Round<Answer>)> {
         poll_fn(|context| {
-            let _in_turn = locked(&self.turn);
+            let _in_turn = self.turns.of(&claim.name);
             let stands = match above {
                 None => self.ballots.stand(&claim.name, claim.id),
                 Some(above) => self.ballots.yields(claim.id, above).map(|ticket| (ticket, false)),
@@ -210,7 +210,7 @@ impl Quorum {
         let shared = Arc::new(place.clone());
         let (number, mut round) = poll_fn(|context| {
             // Behind every request of its join, at every node: they are sent in turn.
-            let _in_turn = locked(&self.turn);
+            let _in_turn = self.turns.of(&place.name);
             let number = self.ballots.depart(&place.name, place.id, place.ticket);
             let mut round = self.nodes.ask(node_deadline(lease), |node| {
                 let place = shared.clone();
@@ -253,6 +253,26 @@ impl Quorum {
         });
         let found = self.nodes.everybody("evict", round).await?;
         Ok(2 * found.iter().filter(|found| **found).count() > found.len())
+    }
+}
+
+/// Whose turn it is to send: held by whoever proposes a ticket or leaves, until that is sent to all nodes. Only claims on
+/// the same name have to wait for each other.
+#[derive(Debug)]
+pub(super) struct Turns(Vec<Mutex<()>>);
+
+impl Turns {
+    fn of(&self, name: &Name) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        locked(&self.0[hasher.finish() as usize % self.0.len()])
+    }
+}
+
+impl Default for Turns {
+    /// Many more than threads, so that names seldom meet.
+    fn default() -> Turns {
+        Turns((0..64).map(|_| Mutex::default()).collect())
     }
 }
 
