@@ -32,6 +32,15 @@ impl Bare {
         Ok(Bare { nodes, peer: LockManager::new(urls), space })
     }
 
+    /// What all nodes have counted.
+    async fn scripts(&self) -> Result<u64> {
+        let mut all = 0;
+        for node in &self.nodes {
+            all += node.commands().await?.context("a node does not count")?;
+        }
+        Ok(all)
+    }
+
     /// Asks all nodes at once, and waits for this many.
     async fn ask<'a>(&'a self, enough: usize, one: impl Fn(&'a Node) -> Soon<'a, ()>) -> Result<()> {
         let mut asked: Vec<_> = self.nodes.iter().map(one).collect();
@@ -84,13 +93,16 @@ impl Server for Bare {
     /// For each node, on average.
     fn commands(&self) -> Soon<'_, Option<u64>> {
         Box::pin(async {
-            // A verb is answered before the last nodes are.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            let mut all = 0;
-            for node in &self.nodes {
-                all += node.commands().await?.context("a node does not count")?;
+            // Nobody waits for a node that is behind: it is counted when it has caught up.
+            let mut before = self.scripts().await?;
+            loop {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                let after = self.scripts().await?;
+                if after == before {
+                    return Ok(Some(after / self.nodes.len() as u64));
+                }
+                before = after;
             }
-            Ok(Some(all / self.nodes.len() as u64))
         })
     }
 
