@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rslock::LockManager;
 
 use super::redis::Bare as Node;
@@ -95,7 +95,7 @@ impl Server for Bare {
         Box::pin(async {
             // Nobody waits for a node that is behind: it is counted when it has caught up.
             let mut before = self.scripts().await?;
-            loop {
+            for _ in 0..100 {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 let after = self.scripts().await?;
                 if after == before {
@@ -103,6 +103,7 @@ impl Server for Bare {
                 }
                 before = after;
             }
+            bail!("a node does not catch up")
         })
     }
 
