@@ -44,6 +44,12 @@ const PEERS: &[OtherClient] = &[
         show: redis::show_node_redlock,
     },
     OtherClient {
+        name: "node-redlock-quorum",
+        engine: "redlock",
+        install: redis::install_node_redlock,
+        show: redis::show_node_redlock_quorum,
+    },
+    OtherClient {
         name: "redisson",
         engine: "redis",
         install: redis::install_redisson,

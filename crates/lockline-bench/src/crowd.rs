@@ -1,4 +1,4 @@
-//! Rows of many workers in one client: *spread* and *contended*.
+//! Rows of many workers: *spread*, *contended*, and *clients*, where each has a client of its own.
 
 use std::time::Duration;
 
@@ -19,17 +19,26 @@ pub struct Crowd {
     pub workers: usize,
     /// Whether they all want the same lock.
     pub one_name: bool,
+    /// Whether each has a client of its own, as if it were a process of its own.
+    pub apart: bool,
     /// How long each holds it.
     pub hold: Duration,
 }
 
 impl Crowd {
     /// Own names, as many clients of a server would have.
-    pub const SPREAD: Crowd = Crowd { row: "spread", workers: 64, one_name: false, hold: Duration::ZERO };
+    pub const SPREAD: Crowd =
+        Crowd { row: "spread", workers: 64, one_name: false, apart: false, hold: Duration::ZERO };
 
     /// One name for all.
     pub const fn contended(workers: usize, hold_ms: u64) -> Crowd {
-        Crowd { row: "contended", workers, one_name: true, hold: Duration::from_millis(hold_ms) }
+        let hold = Duration::from_millis(hold_ms);
+        Crowd { row: "contended", workers, one_name: true, apart: false, hold }
+    }
+
+    /// One name for all, and a client for each.
+    pub const fn clients(workers: usize, hold_ms: u64) -> Crowd {
+        Crowd { row: "clients", apart: true, ..Crowd::contended(workers, hold_ms) }
     }
 
     fn arena(&self) -> std::sync::Arc<Arena> {
@@ -87,13 +96,24 @@ pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
 
 /// What a peer reaches with as many workers, if one is measured on this engine.
 async fn against_peer(site: &Site, crowd: Crowd, window: Duration, row: Row) -> Result<Row> {
-    let server = servers::connect(site).await?;
-    let Some(name) = server.peer() else { return Ok(row) };
+    let mut servers = vec![servers::connect(site).await?];
+    let Some(name) = servers[0].peer() else { return Ok(row) };
+    if crowd.one_name && crowd.workers > servers[0].peer_up_to() {
+        return Ok(row);
+    }
+    while crowd.apart && servers.len() < crowd.workers {
+        servers.push(servers::connect(site).await?);
+    }
     let arena = crowd.arena();
-    let peers = Peers { server, arena: arena.clone(), names: crowd.names(), hold: crowd.hold };
+    let peers = Peers { servers, arena: arena.clone(), names: crowd.names(), hold: crowd.hold };
     let tally = contest(peers, arena, None, window).await?;
-    let rate = if crowd.one_name { tally.changes_per_s } else { tally.acquisitions_per_s };
-    Ok(row.with(&format!("{name}_per_s"), rate))
+    if !crowd.one_name {
+        return Ok(row.with(&format!("{name}_per_s"), tally.acquisitions_per_s));
+    }
+    let fair = tally.turns_min as f64 / tally.turns_max.max(1) as f64;
+    let row = row.with(&format!("{name}_acquisitions_per_s"), tally.acquisitions_per_s);
+    let row = row.with(&format!("{name}_per_s"), tally.changes_per_s);
+    Ok(row.with(&format!("{name}_turns_min_of_max"), fair))
 }
 
 /// What the server itself saw of a run.
@@ -104,11 +124,18 @@ struct Seen {
 }
 
 async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<(Tally, Seen)> {
-    let client = site.connect().await?;
+    let mut clients = vec![site.connect().await?];
+    while crowd.apart && clients.len() < crowd.workers {
+        clients.push(clients[0].alike(site).await?);
+    }
     let arena = crowd.arena();
-    let mutexes = (0..crowd.names()).map(|n| client.locks.mutex(format!("{}/{n}", crowd.row))).collect();
+    let mutex = |n: usize| {
+        let name = format!("{}/{}", crowd.row, n % crowd.names());
+        clients[n % clients.len()].locks.mutex(name)
+    };
+    let mutexes = (0..clients.len().max(crowd.names())).map(mutex).collect();
     let ours = Ours { mutexes, arena: arena.clone(), hold: crowd.hold };
-    let running = contest(ours, arena.clone(), Some(client.counts.clone()), window);
+    let running = contest(ours, arena, Some(clients[0].counts.clone()), window);
     if site.engine.is_embedded() {
         return Ok((running.await?, Seen::default()));
     }
@@ -118,10 +145,10 @@ async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<(Tally, See
         tokio::time::sleep(window / 2).await;
         server.sessions().await
     });
+    let tally = tally?;
     let counted = before.zip(server.commands().await?).map(|(before, after)| after - before);
-    let turns: u64 = arena.turns().iter().sum();
-    let commands_per_acquisition = counted.map(|commands| commands as f64 / turns.max(1) as f64);
-    Ok((tally?, Seen { commands_per_acquisition, sessions: sessions? }))
+    let commands_per_acquisition = counted.map(|commands| commands as f64 / tally.turns_in_all.max(1) as f64);
+    Ok((tally, Seen { commands_per_acquisition, sessions: sessions? }))
 }
 
 async fn floor(site: &Site, crowd: Crowd, window: Duration) -> Result<(&'static str, f64)> {

@@ -23,6 +23,9 @@ pub enum Engine {
     /// One Redis server.
     #[cfg(feature = "redis")]
     Redis,
+    /// Five Redis servers that know nothing of each other.
+    #[cfg(feature = "redis")]
+    Redlock,
     /// One ZooKeeper server.
     #[cfg(feature = "zookeeper")]
     Zookeeper,
@@ -49,6 +52,8 @@ impl Engine {
             Engine::Sqlite => "sqlite",
             #[cfg(feature = "redis")]
             Engine::Redis => "redis",
+            #[cfg(feature = "redis")]
+            Engine::Redlock => "redlock",
             #[cfg(feature = "zookeeper")]
             Engine::Zookeeper => "zookeeper",
             #[cfg(feature = "zookeeper")]
@@ -74,6 +79,15 @@ impl Engine {
     /// Whether several processes can reach it.
     pub fn is_shared(self) -> bool {
         self != Engine::Memory
+    }
+
+    /// Whether it is several servers that know nothing of each other.
+    pub fn is_quorum(self) -> bool {
+        match self {
+            #[cfg(feature = "redis")]
+            Engine::Redlock => true,
+            _ => false,
+        }
     }
 
     /// Whether the command works on it without being told where it is.
@@ -108,6 +122,16 @@ pub struct Counted {
     pub locks: Locks,
     /// What it sent.
     pub counts: Arc<Counts>,
+}
+
+impl Counted {
+    /// Another client with the default lease, whose verbs count together with this one's.
+    ///
+    /// # Errors
+    /// What connecting fails with.
+    pub async fn alike(&self, site: &Site) -> Result<Counted> {
+        site.connect_counted(Duration::from_secs(10), self.counts.clone()).await
+    }
 }
 
 impl Site {
@@ -152,7 +176,10 @@ impl Site {
     /// # Errors
     /// What connecting fails with.
     pub async fn connect_with(&self, lease: Duration) -> Result<Counted> {
-        let counts = Arc::new(Counts::default());
+        self.connect_counted(lease, Arc::new(Counts::default())).await
+    }
+
+    async fn connect_counted(&self, lease: Duration, counts: Arc<Counts>) -> Result<Counted> {
         let counted = counts.clone();
         let locks = Locks::builder()
             .lease(lease)

@@ -50,6 +50,7 @@ enum RowName {
     Uncontended,
     Spread,
     Contended,
+    Clients,
     Processes,
     Reentrant,
     Renewal,
@@ -68,11 +69,12 @@ enum Task {
 }
 
 impl RowName {
-    const ALL: [RowName; 7] = [
+    const ALL: [RowName; 8] = [
         RowName::Uncontended,
         RowName::Reentrant,
         RowName::Spread,
         RowName::Contended,
+        RowName::Clients,
         RowName::Processes,
         RowName::Renewal,
         RowName::Cli,
@@ -81,6 +83,8 @@ impl RowName {
     fn is_for(self, engine: Engine) -> bool {
         match self {
             RowName::Processes => engine.is_shared(),
+            // Elsewhere a line does not care whose claims it keeps; on a quorum, clients may split the votes.
+            RowName::Clients => engine.is_quorum(),
             // Over a network it would measure how long connecting takes.
             RowName::Cli => engine.is_shared() && engine.is_embedded(),
             _ => true,
@@ -94,6 +98,7 @@ impl RowName {
             RowName::Contended => [(16, 0), (64, 0), (1_000, 0), (16, 2), (64, 2), (1_000, 2)]
                 .map(|(workers, hold_ms)| Task::Crowd(Crowd::contended(workers, hold_ms)))
                 .to_vec(),
+            RowName::Clients => [16, 64].map(|workers| Task::Crowd(Crowd::clients(workers, 0))).to_vec(),
             RowName::Processes => vec![Task::Processes],
             RowName::Reentrant => vec![Task::Reentrant],
             RowName::Renewal => vec![Task::Renewal],
@@ -103,7 +108,7 @@ impl RowName {
 }
 
 impl Task {
-    fn name(self) -> String {
+    fn name(self, engine: Engine) -> String {
         match self {
             Task::Crowd(crowd) => {
                 format!("{}, {} workers, hold {} ms", crowd.row, crowd.workers, crowd.hold.as_millis())
@@ -111,7 +116,7 @@ impl Task {
             Task::Uncontended => "uncontended".to_owned(),
             Task::Processes => format!("processes, {} of them", processes::PROCESSES),
             Task::Reentrant => "reentrant".to_owned(),
-            Task::Renewal => format!("renewal, {} held", renewal::HELD),
+            Task::Renewal => format!("renewal, {} held", renewal::held_on(engine)),
             Task::Cli => "cli".to_owned(),
         }
     }
@@ -174,7 +179,7 @@ fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Re
     let wanted = if args.rows.is_empty() { RowName::ALL.to_vec() } else { args.rows.clone() };
     if let Some(row) = args.rows.iter().find(|row| !row.is_for(engine)) {
         bail!(
-            "the row {row:?} needs an engine that several processes can reach, and the command without a server; {} is none",
+            "the row {row:?} needs an engine that several processes can reach, the command one without a server, and clients a quorum; {} is none",
             engine.name()
         );
     }
@@ -184,7 +189,7 @@ fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Re
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for (at, task) in tasks.iter().copied().enumerate() {
-        say(&format!("[{}/{}] {}: {}", at + 1, tasks.len(), engine.name(), task.name()));
+        say(&format!("[{}/{}] {}: {}", at + 1, tasks.len(), engine.name(), task.name(engine)));
         // On a worker of the runtime, where programs do their work, and not on the thread that waits for it.
         match runtime.block_on(async { tokio::spawn(task.run(engine, args.url.clone(), window)).await? }) {
             Ok(row) if args.json => put(&format!("{}\n", serde_json::to_string(&row)?))?,
@@ -192,7 +197,7 @@ fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Re
             // The other rows are still worth having.
             Err(error) => {
                 say(&format!("      failed: {error:#}"));
-                failed.push(task.name());
+                failed.push(task.name(engine));
             }
         }
     }

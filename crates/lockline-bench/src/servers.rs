@@ -8,6 +8,8 @@ mod mysql;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod redlock;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -50,6 +52,11 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// With how many workers on one name it is still measured: with more, some have no turn in a minute.
+    fn peer_up_to(&self) -> usize {
+        usize::MAX
+    }
+
     /// Takes the peer's lock of this name, does what is to be done inside, and gives it back.
     fn peer_turn<'a>(&'a self, _worker: usize, _name: &'a str, inside: Soon<'a, ()>) -> Soon<'a, ()> {
         inside
@@ -84,6 +91,8 @@ pub async fn connect(site: &Site) -> Result<Shared> {
     match site.engine {
         #[cfg(feature = "redis")]
         Engine::Redis => Ok(Arc::new(redis::Bare::connect(site).await?)),
+        #[cfg(feature = "redis")]
+        Engine::Redlock => Ok(Arc::new(redlock::Bare::connect(site).await?)),
         #[cfg(feature = "zookeeper")]
         Engine::Zookeeper | Engine::ZookeeperEnsemble => Ok(Arc::new(zookeeper::Bare::connect(site).await?)),
         #[cfg(feature = "etcd")]
@@ -110,8 +119,8 @@ pub struct Pairs {
 /// Workers that take turns on a peer's locks.
 #[derive(Debug)]
 pub struct Peers {
-    /// Where.
-    pub server: Shared,
+    /// Where: one for all workers, or one for each.
+    pub servers: Vec<Shared>,
     /// Where to go with them.
     pub arena: Arc<Arena>,
     /// On how many names.
@@ -127,7 +136,7 @@ impl Contest for Peers {
             self.arena.visit(me, None, self.hold).await;
             Ok(())
         });
-        self.server.peer_turn(me, &name, inside).await
+        self.servers[me % self.servers.len()].peer_turn(me, &name, inside).await
     }
 }
 

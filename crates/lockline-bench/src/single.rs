@@ -26,7 +26,6 @@ pub async fn uncontended(site: &Site, window: Duration) -> Result<Row> {
     let mut peers: Option<(&'static str, Times)> = None;
     let mut turns = 0;
     let before = client.counts.now();
-    let engine_before = floor.engine_commands().await?;
     let start = Instant::now();
     while start.elapsed() < window {
         for _ in 0..IN_TURN {
@@ -51,8 +50,9 @@ pub async fn uncontended(site: &Site, window: Duration) -> Result<Row> {
         tokio::task::yield_now().await;
     }
     let verbs = client.counts.now().since(before).verbs;
-    let engine_after = floor.engine_commands().await?;
+    let engine_before = floor.engine_commands().await?;
     let allocated = allocations_of(&mutex).await?;
+    let engine_after = floor.engine_commands().await?;
     let row = Row {
         engine: site.engine.name().to_owned(),
         row: "uncontended".to_owned(),
@@ -77,7 +77,7 @@ pub async fn uncontended(site: &Site, window: Duration) -> Result<Row> {
         (Engine::Sqlite, _) => row.with("thread_round_trip_us", crate::floors::thread_round_trip_us().await?),
         #[allow(unreachable_patterns)] // Without any server there is nothing left.
         (_, Some((before, after))) => {
-            row.with("engine_commands_per_acquisition", (after - before) as f64 / turns as f64)
+            row.with("engine_commands_per_acquisition", (after - before) as f64 / f64::from(TIMES))
         }
         #[allow(unreachable_patterns)]
         _ => row,
@@ -141,9 +141,11 @@ pub async fn reentrant(site: &Site, window: Duration) -> Result<Row> {
         .with("allocations", allocated))
 }
 
+/// How many acquisitions the counts are taken from that nothing else may be part of.
+const TIMES: u32 = 100;
+
 /// How many allocations one acquisition with its release makes, on all threads.
 async fn allocations_of(mutex: &Mutex) -> Result<f64> {
-    const TIMES: u32 = 100;
     let work = async {
         for _ in 0..TIMES {
             mutex.lock().await?.release().await?;

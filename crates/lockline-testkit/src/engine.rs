@@ -220,12 +220,26 @@ fn on_redis(name: &'static str, options: &str) -> (Engine, String) {
 /// If this run includes no such quorum, or its address makes no sense.
 #[cfg(feature = "redis")]
 pub fn redlock(name: &'static str) -> Engine {
+    redlock_with(name, &format!("space=test-{:016x}", fastrand::u64(..)))
+}
+
+/// The same, where locks are stored as other clients store theirs.
+///
+/// # Panics
+/// As [`redlock`].
+#[cfg(feature = "redis")]
+pub fn redlock_layout(name: &'static str, layout: &str) -> Engine {
+    redlock_with(name, &format!("layout={layout}&space=test-{:016x}:", fastrand::u64(..)))
+}
+
+#[cfg(feature = "redis")]
+fn redlock_with(name: &'static str, options: &str) -> Engine {
     use lockline::EngineUrl;
     use lockline::drivers::redlock::{Redlock, RedlockConfig};
     let servers = crate::engines::required_url(name)
         .unwrap_or_else(|| panic!("{} names no {name}", crate::engines::VARIABLE));
-    let space = format!("test-{:016x}", fastrand::u64(..));
-    let url = format!("{servers}{}space={space}", if servers.contains('?') { '&' } else { '?' });
+    let space = options.split("space=").last().unwrap_or_default().to_owned();
+    let url = format!("{servers}{}{options}", if servers.contains('?') { '&' } else { '?' });
     let parsed = EngineUrl::parse(&url).expect("the address makes sense");
     let config = RedlockConfig::from_url(parsed.clone()).expect("the address makes sense");
     let open = move |bells| {

@@ -6,11 +6,26 @@ const readline = require("readline");
 const { default: Redlock } = require("redlock");
 const { Redis } = require("ioredis");
 
-const client = new Redis({ host: "127.0.0.1", port: Number(process.argv[2]) });
+// One server, or all nodes of a quorum. A node that is down is its own business; the others are a majority.
+const ports = process.argv[2].split(",").map(Number);
+const clients = ports.map((port) => new Redis({ host: "127.0.0.1", port, maxRetriesPerRequest: 1 }));
+clients.forEach((client) => client.on("error", () => {}));
 // Its own retries are for a fixed number of times; the patience of a command is that number.
 const pause = 50;
-const redlock = new Redlock([client], { retryDelay: pause, retryJitter: 10, retryCount: 0 });
+const redlock = new Redlock(clients, { retryDelay: pause, retryJitter: 10, retryCount: 0 });
 const held = new Map();
+
+// Its own retries keep what an attempt got at a minority of the nodes, and then wait for themselves until that ends: so
+// each attempt here is an acquisition of its own, which gives back what it got.
+async function acquire(name, lease) {
+  for (;;) {
+    try {
+      return await redlock.acquire([name], lease, { retryCount: 0 });
+    } catch (error) {
+      await new Promise((resolve) => setTimeout(resolve, 2 + Math.random() * 10));
+    }
+  }
+}
 
 const verbs = {
   async lock(name, lease, wait) {
@@ -44,7 +59,7 @@ const verbs = {
     let [turns, violations] = [0, 0];
     const until = Date.now() + Number(time);
     while (Date.now() < until) {
-      const lock = await redlock.acquire([name], 30000, { retryCount: -1, retryDelay: 10, retryJitter: 5 });
+      const lock = await acquire(name, 30000);
       try {
         fs.closeSync(fs.openSync(witness, "wx"));
       } catch (error) {
@@ -65,7 +80,7 @@ async function main() {
     const [verb, ...words] = line.split(" ");
     console.log(await verbs[verb](...words));
   }
-  client.disconnect();
+  clients.forEach((client) => client.disconnect());
 }
 
 main();

@@ -62,6 +62,20 @@ pub(super) fn show_node_redlock(show: &mut Show) -> Result<()> {
     show_plain(show, &|port| Peer::start(Command::new("node").arg(&script).arg(port)))
 }
 
+/// The same lock on five nodes, and on the three that are left when two of them are down.
+pub(super) fn show_node_redlock_quorum(show: &mut Show) -> Result<()> {
+    let script = show.home.join("peer.js");
+    let start = |ports: &str| Peer::start(Command::new("node").arg(&script).arg(ports));
+    show_plain(show, &start)?;
+    let sides = Sides { layout: "plain", start: &start };
+    for port in ports(show)?.into_iter().skip(3).map(str::to_owned).collect::<Vec<_>>() {
+        let mut node = std::net::TcpStream::connect(format!("127.0.0.1:{port}"))?;
+        std::io::Write::write_all(&mut node, b"SHUTDOWN NOSAVE\r\n")?;
+    }
+    show_turns(show, &sides, "two of five nodes are down: both take turns in one lock");
+    Ok(())
+}
+
 pub(super) fn install_redisson(home: &Path) -> Result<()> {
     if !apt::has("mvn") || !apt::has("javac") {
         apt::install(&["maven", "default-jdk-headless"])?;
@@ -96,6 +110,14 @@ pub(super) fn show_redisson(show: &mut Show) -> Result<()> {
     Ok(())
 }
 
+/// The ports of the servers, all on this machine.
+fn ports(show: &Show) -> Result<Vec<&str>> {
+    let (_, rest) = show.url.split_once("://").context("no address")?;
+    let hosts = rest.split(['?', '/']).next().context("no hosts")?;
+    hosts.split(',').map(|host| host.rsplit(':').next().context("no port")).collect()
+}
+
+/// Takes the ports of the servers, with commas between them.
 type Start<'a> = &'a dyn Fn(&str) -> Result<Peer>;
 
 /// How to start each side.
@@ -106,9 +128,7 @@ struct Sides<'a> {
 
 impl Sides<'_> {
     fn theirs(&self, show: &Show) -> Result<Peer> {
-        let address = show.url.strip_prefix("redis://").and_then(|rest| rest.split(['?', '/']).next());
-        let port = address.and_then(|address| address.rsplit(':').next()).context("no port")?;
-        (self.start)(port)
+        (self.start)(&ports(show)?.join(","))
     }
 
     fn ours(&self, show: &Show, lease: Duration) -> Result<Lockline> {
@@ -161,19 +181,7 @@ fn show_both_ways(show: &mut Show, sides: &Sides<'_>) -> Result<()> {
         they.expect(&format!("lock {name} {} 0", LONG.as_millis()), "held")?;
         Ok("at once, and for as long as they asked".to_owned())
     });
-    show.row("both take turns in one lock, as fast as they can", |show| {
-        let (mut we, mut they) = sides.both(show, LONG)?;
-        let (name, dir) = (show.name("turns"), tempfile::tempdir()?);
-        let time = Duration::from_secs(3);
-        they.begin(&format!("spin {name} {} {}", time.as_millis(), dir.path().join("inside").display()))?;
-        we.spin(&name, time, dir.path())?;
-        let (ours, seen) = we.spun()?;
-        let answer = they.answer()?;
-        let (theirs, found) = answer.split_once(' ').with_context(|| answer.clone())?;
-        ensure!(seen == 0 && found == "0", "two were inside: {seen} and {found} times");
-        ensure!(ours > 0 && theirs != "0", "{ours} turns for us, {theirs} for them");
-        Ok(format!("{ours} turns for us, {theirs} for them, never two inside"))
-    });
+    show_turns(show, sides, "both take turns in one lock, as fast as they can");
     show.row("they let go, we get it", |show| {
         let (mut we, mut they) = sides.both(show, LONG)?;
         let name = show.name("handover");
@@ -235,6 +243,23 @@ fn show_both_ways(show: &mut Show, sides: &Sides<'_>) -> Result<()> {
         Ok(format!("held for {:?} on a lease of {SHORT:?}", SHORT * 3))
     });
     Ok(())
+}
+
+/// Both take the lock again and again; a file says whether two were inside.
+fn show_turns(show: &mut Show, sides: &Sides<'_>, what: &str) {
+    show.row(what, |show| {
+        let (mut we, mut they) = sides.both(show, LONG)?;
+        let (name, dir) = (show.name("turns"), tempfile::tempdir()?);
+        let time = Duration::from_secs(3);
+        they.begin(&format!("spin {name} {} {}", time.as_millis(), dir.path().join("inside").display()))?;
+        we.spin(&name, time, dir.path())?;
+        let (ours, seen) = we.spun()?;
+        let answer = they.answer()?;
+        let (theirs, found) = answer.split_once(' ').with_context(|| answer.clone())?;
+        ensure!(seen == 0 && found == "0", "two were inside: {seen} and {found} times");
+        ensure!(ours > 0 && theirs != "0", "{ours} turns for us, {theirs} for them");
+        Ok(format!("{ours} turns for us, {theirs} for them, never two inside"))
+    });
 }
 
 fn show_extension_by_watchdog(show: &mut Show, sides: &Sides<'_>) {

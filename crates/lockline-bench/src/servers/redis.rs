@@ -25,9 +25,12 @@ pub(super) struct Bare {
 impl Bare {
     pub(super) async fn connect(site: &Site) -> Result<Bare> {
         // Its options are ours, and nothing to this client.
-        let server = site.url.split('?').next().context("no address")?;
-        let separator = if server.contains('?') { '&' } else { '?' };
-        let client = redis::Client::open(format!("{server}{separator}protocol=resp3"))?;
+        Bare::at(site.url.split('?').next().context("no address")?, site).await
+    }
+
+    /// On this server.
+    pub(super) async fn at(server: &str, site: &Site) -> Result<Bare> {
+        let client = redis::Client::open(format!("{server}?protocol=resp3"))?;
         let info = client.get_connection_info().redis_settings().protocol();
         ensure!(info == ProtocolVersion::RESP3, "the floor must speak what the driver speaks");
         let (host, port) = match client.get_connection_info().addr() {
@@ -41,14 +44,24 @@ impl Bare {
         Ok(Bare { connection, host, port, space, release })
     }
 
-    async fn set_and_release(&self, worker: usize) -> Result<()> {
+    /// The key and the value of a worker.
+    fn lock_of(&self, worker: usize) -> (String, String) {
+        (format!("{}:floor:{worker}", self.space), format!("{:032x}", worker as u128))
+    }
+
+    pub(super) async fn take(&self, worker: usize) -> Result<()> {
         let mut connection = self.connection.clone();
-        let key = format!("{}:floor:{worker}", self.space);
-        let value = format!("{:032x}", worker as u128);
+        let (key, value) = self.lock_of(worker);
         let mut set = redis::cmd("SET");
         set.arg(&key).arg(&value).arg("NX").arg("PX").arg(10_000);
         let taken: Value = set.query_async(&mut connection).await?;
         ensure!(taken == Value::Okay, "the floor's own lock is taken: {taken:?}");
+        Ok(())
+    }
+
+    pub(super) async fn give_back(&self, worker: usize) -> Result<()> {
+        let mut connection = self.connection.clone();
+        let (key, value) = self.lock_of(worker);
         let mut release = redis::cmd("EVALSHA");
         release.arg(&self.release).arg(1).arg(&key).arg(&value);
         let released: u32 = release.query_async(&mut connection).await?;
@@ -104,7 +117,10 @@ impl Server for Bare {
     }
 
     fn pair(&self, worker: usize) -> Soon<'_, ()> {
-        Box::pin(self.set_and_release(worker))
+        Box::pin(async move {
+            self.take(worker).await?;
+            self.give_back(worker).await
+        })
     }
 
     fn commands(&self) -> Soon<'_, Option<u64>> {

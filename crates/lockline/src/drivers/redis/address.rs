@@ -40,7 +40,7 @@ impl RedisConfig {
     /// What an address says; `lease=` and `prefix=`, which are the client's, must have been taken out of it.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for an address that makes no sense.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for an address that makes no sense.
     pub fn from_url(mut url: EngineUrl) -> Result<RedisConfig> {
         let (topology, database) = topology_of(&url)?;
         let mut config = RedisConfig::on(topology);

@@ -8,7 +8,7 @@ pub(in crate::drivers) mod connection;
 mod dial;
 pub(in crate::drivers) mod error;
 mod incarnation;
-mod layouts;
+pub(in crate::drivers) mod layouts;
 mod link;
 mod map;
 mod replicas;
@@ -42,7 +42,7 @@ pub struct Redis {
 
 /// How they are stored.
 enum Locks {
-    Line(Connection),
+    Line(Box<Connection>),
     Foreign(Foreign),
 }
 
@@ -72,7 +72,7 @@ impl Redis {
             address: connection.address.clone(),
             guarantees: connection.guarantees,
         };
-        Ok(Redis { info, locks: Locks::Line(connection) })
+        Ok(Redis { info, locks: Locks::Line(Box::new(connection)) })
     }
 }
 

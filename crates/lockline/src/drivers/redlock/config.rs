@@ -38,12 +38,10 @@ impl RedlockConfig {
     /// [`Invalid`](ErrorKind::Invalid) for an address that makes no sense, [`Unsupported`](ErrorKind::Unsupported) for
     /// options that only one server has.
     pub fn from_url(mut url: EngineUrl) -> Result<RedlockConfig> {
-        for option in ["layout", "replicas"] {
-            if url.take(option).is_some() {
-                let message = format!("a quorum has no option {option}=");
-                return Err(Error::new(ErrorKind::Unsupported, "url", message)
-                    .hint("leave it out, or use one server: redis://host"));
-            }
+        if url.take("replicas").is_some() {
+            let message = "a quorum has no option replicas=";
+            return Err(Error::new(ErrorKind::Unsupported, "url", message)
+                .hint("leave it out, or use one server: redis://host"));
         }
         let nodes = url.one_by_one("redis").into_iter().map(RedisConfig::from_url);
         let config = RedlockConfig::new(nodes.collect::<Result<Vec<_>>>()?);
@@ -66,22 +64,31 @@ impl RedlockConfig {
             return bad("a node is named twice: it would vote twice", "name independent servers");
         }
         let alike = |node: &RedisConfig| {
-            (&node.space, node.max_lease, node.restart_guard)
-                == (&first.space, first.max_lease, first.restart_guard)
+            (&node.space, node.max_lease, node.restart_guard, node.layout)
+                == (&first.space, first.max_lease, first.restart_guard, first.layout)
         };
         if !self.nodes.iter().all(alike) {
-            let message = "the nodes do not agree on space, max_lease and restart_guard";
+            let message = "the nodes do not agree on space, max_lease, restart_guard and layout";
             return bad(message, "say the same for all of them");
         }
         self.nodes.iter().try_for_each(|node| {
-            let (single, line) = (matches!(node.topology, Topology::One(_)), node.layout == Layout::Line);
-            if !single || !line || node.replicas.is_some() {
-                let message = "a node of a quorum is one server that keeps Lockline's own layout and waits for no replicas";
+            if !matches!(node.topology, Topology::One(_)) || node.replicas.is_some() {
+                let message = "a node of a quorum is one server, and waits for no replicas";
                 return Err(Error::new(ErrorKind::Unsupported, "url", message)
                     .hint("name single servers: independent nodes are what makes a quorum safe"));
             }
+            if !matches!(node.layout, Layout::Line | Layout::Plain) {
+                let message = "a quorum keeps Lockline's own layout, or the plain one";
+                return Err(Error::new(ErrorKind::Unsupported, "url", message)
+                    .hint("Redisson's locks are on one server: redis://host?layout=redisson"));
+            }
             node.check()
         })
+    }
+
+    /// That of all nodes.
+    pub(super) fn layout(&self) -> Layout {
+        self.nodes.first().map_or(Layout::Line, |node| node.layout)
     }
 
     pub(super) fn check_lease(&self, operation: &'static str, lease: Duration) -> Result<()> {
@@ -133,13 +140,12 @@ mod tests {
         ] {
             assert_eq!(config(text).unwrap_err().kind(), ErrorKind::Invalid, "{text}");
         }
-        for text in ["redlock://a,b,c?layout=plain", "redlock://a,b,c?replicas=all"] {
+        for text in ["redlock://a,b,c?layout=redisson", "redlock://a,b,c?replicas=all"] {
             assert_eq!(config(text).unwrap_err().kind(), ErrorKind::Unsupported, "{text}");
         }
         let mut nodes = ["a", "b", "c"].map(|host| RedisConfig::new(host, 1));
         assert!(RedlockConfig::new(nodes.clone()).check().is_ok());
         for odd in [
-            RedisConfig::new("d", 1).layout(Layout::Plain).space("lockline"),
             RedisConfig::new("d", 1).replicas(Replicas::All),
             RedisConfig::cluster([("d", 1)]),
             RedisConfig::sentinel([("d", 1)], "primary"),
@@ -147,7 +153,11 @@ mod tests {
             let quorum = RedlockConfig::new([nodes[0].clone(), nodes[1].clone(), odd]);
             assert_eq!(quorum.check().unwrap_err().kind(), ErrorKind::Unsupported, "{quorum:?}");
         }
+        let odd = RedisConfig::new("d", 1).layout(Layout::Plain).space("lockline");
+        let mixed = RedlockConfig::new([nodes[0].clone(), nodes[1].clone(), odd]);
+        assert_eq!(mixed.check().unwrap_err().kind(), ErrorKind::Invalid);
         nodes[1] = nodes[1].clone().space("other");
         assert!(RedlockConfig::new(nodes).check().is_err());
+        assert_eq!(config("redlock://a,b,c?layout=plain").unwrap().layout(), Layout::Plain);
     }
 }

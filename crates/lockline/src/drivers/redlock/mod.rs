@@ -3,7 +3,10 @@
 mod ballot;
 mod ballots;
 mod config;
+mod hands;
 mod nodes;
+mod plain;
+mod round;
 mod tally;
 mod tickets;
 mod verbs;
@@ -13,22 +16,31 @@ mod view;
 mod tests;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 pub use config::RedlockConfig;
 
+use super::redis::Layout;
+use super::redis::layouts::Foreign;
 use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, LineView, Place, Standing, Ticket};
 use crate::name::Name;
 use ballots::{Ballots, NodeBells};
 use nodes::Nodes;
-use verbs::Quorum;
+use plain::Plain;
+use verbs::{Quorum, Turns};
 
 /// Locks on a majority of independent Redis servers. See the [module](self).
 pub struct Redlock {
     info: DriverInfo,
-    quorum: Quorum,
+    locks: Locks,
+}
+
+/// How they are stored.
+enum Locks {
+    Line(Quorum),
+    Foreign(Foreign),
 }
 
 impl Redlock {
@@ -47,17 +59,26 @@ impl Redlock {
             Error::new(ErrorKind::Invalid, "connect", "there is no Tokio runtime here")
                 .hint("call it inside a runtime, or use the blocking API")
         })?;
+        config.check()?;
+        if config.layout() != Layout::Line {
+            let store = Plain::connect(&config, &bells).await?;
+            let foreign = Foreign::plain(&config.nodes[0].space, Box::new(store), bells);
+            let (address, guarantees) = (foreign.address().clone(), foreign.guarantees());
+            let info = DriverInfo { driver: "redlock", address, guarantees };
+            return Ok(Redlock { info, locks: Locks::Foreign(foreign) });
+        }
         let ballots = Arc::new(Ballots::new(config.nodes.len(), bells));
         let board = |node| Arc::new(NodeBells { node, ballots: ballots.clone() }) as Bells;
         let nodes = Arc::new(Nodes::open(&config, board).await?);
         let fencing = if nodes.all_keep_their_data() { Fencing::Always } else { Fencing::ClockBounded };
-        let address: Arc<str> = config.address().into();
+        let address = nodes.address().clone();
         let info = DriverInfo {
             driver: "redlock",
             address: address.clone(),
             guarantees: Guarantees { fencing, exclusion: Exclusion::NoForwardStepOverFailover },
         };
-        Ok(Redlock { info, quorum: Quorum { config, address, nodes, ballots, turn: Mutex::default() } })
+        let quorum = Quorum { config, address, nodes, ballots, turns: Turns::default() };
+        Ok(Redlock { info, locks: Locks::Line(quorum) })
     }
 }
 
@@ -67,23 +88,38 @@ impl Driver for Redlock {
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {
-        Box::pin(self.quorum.join(claim, wait))
+        match &self.locks {
+            Locks::Line(quorum) => Box::pin(quorum.join(claim, wait)),
+            Locks::Foreign(foreign) => Box::pin(foreign.join(claim, wait)),
+        }
     }
 
     fn renew<'a>(&'a self, places: &'a [Place]) -> Verb<'a, Vec<Standing>> {
-        Box::pin(self.quorum.renew(places))
+        match &self.locks {
+            Locks::Line(quorum) => Box::pin(quorum.renew(places)),
+            Locks::Foreign(foreign) => Box::pin(foreign.renew(places)),
+        }
     }
 
     fn leave<'a>(&'a self, place: &'a Place) -> Verb<'a, ()> {
-        Box::pin(self.quorum.leave(place))
+        match &self.locks {
+            Locks::Line(quorum) => Box::pin(quorum.leave(place)),
+            Locks::Foreign(foreign) => Box::pin(foreign.leave(place)),
+        }
     }
 
     fn view<'a>(&'a self, query: &'a Query) -> Verb<'a, Vec<LineView>> {
-        Box::pin(self.quorum.view(query))
+        match &self.locks {
+            Locks::Line(quorum) => Box::pin(quorum.view(query)),
+            Locks::Foreign(foreign) => Box::pin(foreign.view(query)),
+        }
     }
 
     fn evict<'a>(&'a self, name: &'a Name, ticket: Ticket, at_once: bool) -> Verb<'a, bool> {
-        Box::pin(self.quorum.evict(name, ticket, at_once))
+        match &self.locks {
+            Locks::Line(quorum) => Box::pin(quorum.evict(name, ticket, at_once)),
+            Locks::Foreign(foreign) => Box::pin(foreign.evict(name, ticket, at_once)),
+        }
     }
 }
 

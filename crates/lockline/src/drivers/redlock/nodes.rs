@@ -1,21 +1,19 @@
 //! The connections to all nodes, and one question to all of them at once.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::future::Future;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-use tokio::time::Sleep;
 
 use super::super::redis::RedisConfig;
 use super::super::redis::connection::Connection;
+use super::super::redis::layouts::{Server, Store};
 use super::config::RedlockConfig;
+use super::round::Round;
 use super::tally::majority;
 use crate::driver::{Bells, Fencing, Verb};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,39 +22,74 @@ use crate::error::{Error, ErrorKind, Result};
 const STRAGGLERS: Duration = Duration::from_millis(100);
 /// The pause before a node that could not be reached at first is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
-/// How long nodes are waited for that did not answer in time the last time, when a majority has answered.
-const GRACE: Duration = Duration::from_millis(10);
+/// How long one node is waited for at most: far below the lease, and below the deadline that core puts around the verb.
+pub(super) fn node_deadline(lease: Duration) -> Duration {
+    (lease / 12).clamp(Duration::from_millis(8), Duration::from_secs(1))
+}
+
+/// How long one node is waited for when people ask.
+pub(super) const PEOPLE_WAIT: Duration = Duration::from_secs(3);
+
+/// A connection to one node.
+pub(super) trait Way: Send + Sync + Sized + 'static {
+    fn open(config: RedisConfig, bells: Bells) -> impl Future<Output = Result<Self>> + Send;
+
+    /// Whether the node keeps its data over a restart.
+    fn keeps_its_data(&self) -> bool;
+}
+
+impl Way for Connection {
+    fn open(config: RedisConfig, bells: Bells) -> impl Future<Output = Result<Self>> + Send {
+        Connection::open(config, bells)
+    }
+
+    fn keeps_its_data(&self) -> bool {
+        self.guarantees.fencing == Fencing::Always
+    }
+}
+
+impl Way for Server {
+    /// Nobody rings on locks of other clients, and nothing is pushed.
+    async fn open(config: RedisConfig, _: Bells) -> Result<Server> {
+        Server::open(&config, |_| {}).await
+    }
+
+    fn keeps_its_data(&self) -> bool {
+        Store::keeps_its_data(self)
+    }
+}
 
 /// All nodes.
-pub(super) struct Nodes {
-    all: Vec<Arc<Node>>,
+pub(super) struct Nodes<W = Connection> {
+    address: Arc<str>,
+    all: Vec<Arc<Node<W>>>,
     /// The tasks that connect; a node that is down when the client starts is connected later.
     connecting: Vec<AbortHandle>,
 }
 
-struct Node {
+struct Node<W> {
     config: RedisConfig,
-    link: RwLock<Option<Arc<Connection>>>,
+    link: RwLock<Option<Arc<W>>>,
     /// It did not answer in time the last time it was waited for.
-    slow: AtomicBool,
+    slow: Arc<AtomicBool>,
 }
 
-impl Nodes {
+impl<W: Way> Nodes<W> {
     /// Connects to a majority at least; the others go on in the background. `bells` makes the board of each node.
-    pub(super) async fn open(config: &RedlockConfig, bells: impl Fn(usize) -> Bells) -> Result<Nodes> {
+    pub(super) async fn open(config: &RedlockConfig, bells: impl Fn(usize) -> Bells) -> Result<Nodes<W>> {
         config.check()?;
         let node = |config: &RedisConfig| {
-            let (link, slow) = (RwLock::default(), AtomicBool::new(false));
+            let (link, slow) = (RwLock::default(), Arc::default());
             Arc::new(Node { config: config.clone(), link, slow })
         };
         let all: Vec<_> = config.nodes.iter().map(node).collect();
         let (reports, mut reported) = mpsc::unbounded_channel();
-        let connect = |(index, node): (usize, &Arc<Node>)| {
+        let connect = |(index, node): (usize, &Arc<Node<W>>)| {
             tokio::spawn(connect(node.clone(), bells(index), reports.clone())).abort_handle()
         };
         let connecting = all.iter().enumerate().map(connect).collect();
         drop(reports);
-        let nodes = Nodes { all, connecting };
+        let nodes = Nodes { address: config.address().into(), all, connecting };
         let (needed, mut connected, mut failed) = (majority(nodes.len()), 0, 0);
         let mut rest = None;
         while connected + failed < nodes.len() {
@@ -74,7 +107,7 @@ impl Nodes {
                         return Err(Error::new(ErrorKind::Unavailable, "connect", message)
                             .hint("a majority of the nodes must run; check the addresses and the network")
                             .caused_by(error)
-                            .at(&config.address().into()));
+                            .at(&nodes.address));
                     }
                 }
                 // A wrong password, or a server that must not be trusted: waiting does not help.
@@ -91,48 +124,88 @@ impl Nodes {
         self.all.len()
     }
 
+    /// All of them, as people see them: no secret, no user.
+    pub(super) fn address(&self) -> &Arc<str> {
+        &self.address
+    }
+
+    pub(super) fn majority(&self) -> usize {
+        majority(self.len())
+    }
+
     /// Whether every node that is connected keeps its data over a restart; not if one is missing.
     pub(super) fn all_keep_their_data(&self) -> bool {
-        let keeps = |connection: Arc<Connection>| connection.guarantees.fencing == Fencing::Always;
-        self.all.iter().all(|node| node.connection().is_some_and(keeps))
+        self.all.iter().all(|node| node.connection().is_some_and(|way| way.keeps_its_data()))
     }
 
     /// Asks all nodes the same, in parallel. Each request is sent when the round is first polled, in one order for all
     /// callers, so that what is asked later comes later at every node.
     pub(super) fn ask<T: Send + 'static>(
-        self: &Arc<Self>,
+        &self,
         within: Duration,
-        request: impl Fn(Arc<Connection>) -> Verb<'static, T>,
+        request: impl Fn(Arc<W>) -> Verb<'static, T>,
     ) -> Round<T> {
-        let ask = |(index, node): (usize, &Arc<Node>)| match node.connection() {
+        let ask = |(index, node): (usize, &Arc<Node<W>>)| match node.connection() {
             Some(connection) => (index, request(connection)),
             None => (index, Box::pin(std::future::ready(Err(not_connected(node)))) as Verb<'static, T>),
         };
-        Round {
-            pending: self.all.iter().enumerate().map(ask).collect(),
-            ready: VecDeque::new(),
-            answers: 0,
-            nodes: self.clone(),
-            over: Box::pin(tokio::time::sleep(within)),
-            grace: None,
+        let asked = self.all.iter().enumerate().map(ask).collect();
+        Round::new(asked, self.all.iter().map(|node| node.slow.clone()).collect(), within)
+    }
+
+    /// Everybody's answer, but for the dead; a majority at least.
+    pub(super) async fn everybody<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        mut round: Round<T>,
+    ) -> Result<Vec<T>> {
+        let (mut answers, mut errors) = (Vec::new(), Vec::new());
+        while let Some((_, answer)) = round.next().await {
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(error) => errors.push(error),
+            }
+        }
+        if answers.len() < self.majority() { Err(self.no_quorum(operation, errors)) } else { Ok(answers) }
+    }
+
+    /// Too few nodes answered. What those did that answered, or did not, is not known here.
+    pub(super) fn no_quorum(&self, operation: &'static str, mut errors: Vec<Error>) -> Error {
+        // What no waiting helps against is what people must hear of.
+        if let Some(index) = errors.iter().position(|error| !error.kind().is_transient()) {
+            return errors.swap_remove(index);
+        }
+        if errors.len() == self.len() && errors.iter().all(|error| error.kind() == ErrorKind::Full) {
+            return errors.swap_remove(0);
+        }
+        let nowhere =
+            errors.len() == self.len() && errors.iter().all(|error| error.kind() == ErrorKind::Unavailable);
+        let kind = if nowhere { ErrorKind::Unavailable } else { ErrorKind::Unknown };
+        let message = format!("no majority of the {} nodes answered in time", self.len());
+        let error = Error::new(kind, operation, message)
+            .hint("a majority of the nodes must run and be reachable; nobody gets a lock meanwhile")
+            .at(&self.address);
+        match errors.pop() {
+            Some(cause) => error.caused_by(cause),
+            None => error,
         }
     }
 }
 
-impl Node {
-    fn connection(&self) -> Option<Arc<Connection>> {
+impl<W> Node<W> {
+    fn connection(&self) -> Option<Arc<W>> {
         self.link.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn not_connected(node: &Node) -> Error {
+fn not_connected<W>(node: &Node<W>) -> Error {
     Error::new(ErrorKind::Unavailable, "ask", "the node cannot be reached").at(&node.config.address().into())
 }
 
 /// Connects to one node, for as long as it takes, and reports the first outcome. A connection mends itself afterwards.
-async fn connect(node: Arc<Node>, bells: Bells, first: mpsc::UnboundedSender<Result<()>>) {
+async fn connect<W: Way>(node: Arc<Node<W>>, bells: Bells, first: mpsc::UnboundedSender<Result<()>>) {
     loop {
-        match Connection::open(node.config.clone(), bells.clone()).await {
+        match W::open(node.config.clone(), bells.clone()).await {
             Ok(connection) => {
                 *node.link.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(connection));
                 // Nobody listens if it took long: then a majority was faster.
@@ -149,86 +222,14 @@ async fn connect(node: Arc<Node>, bells: Bells, first: mpsc::UnboundedSender<Res
     }
 }
 
-impl Drop for Nodes {
+impl<W> Drop for Nodes<W> {
     fn drop(&mut self) {
         self.connecting.iter().for_each(AbortHandle::abort);
     }
 }
 
-impl fmt::Debug for Nodes {
+impl<W> fmt::Debug for Nodes<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.all.iter().map(|node| node.config.address())).finish()
-    }
-}
-
-/// One question to all nodes, and their answers as they come.
-pub(super) struct Round<T> {
-    pending: Vec<(usize, Verb<'static, T>)>,
-    ready: VecDeque<(usize, Result<T>)>,
-    /// How many have answered.
-    answers: usize,
-    nodes: Arc<Nodes>,
-    over: Pin<Box<Sleep>>,
-    grace: Option<Pin<Box<Sleep>>>,
-}
-
-impl<T: Send + 'static> Round<T> {
-    /// The next answer; `None` when all have answered, or nobody is waited for any longer.
-    pub(super) async fn next(&mut self) -> Option<(usize, Result<T>)> {
-        poll_fn(|context| self.poll_next(context)).await
-    }
-
-    /// Polls all requests, also when one is ready: each is sent when it is first polled.
-    pub(super) fn send(&mut self, context: &mut Context<'_>) {
-        let mut at = 0;
-        while let Some((_, request)) = self.pending.get_mut(at) {
-            match request.as_mut().poll(context) {
-                Poll::Pending => at += 1,
-                Poll::Ready(answer) => {
-                    let (node, _) = self.pending.swap_remove(at);
-                    self.nodes.all[node].slow.store(false, Ordering::Relaxed);
-                    self.answers += usize::from(answer.is_ok());
-                    self.ready.push_back((node, answer));
-                }
-            }
-        }
-    }
-
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Result<T>)>> {
-        self.send(context);
-        if let Some(answer) = self.ready.pop_front() {
-            return Poll::Ready(Some(answer));
-        }
-        if self.pending.is_empty() {
-            return Poll::Ready(None);
-        }
-        if self.over.as_mut().poll(context).is_ready() {
-            for (node, _) in &self.pending {
-                self.nodes.all[*node].slow.store(true, Ordering::Relaxed);
-            }
-            return Poll::Ready(None);
-        }
-        // Only those who are not needed: on a busy day all of them may be slow.
-        let needed = self.answers < majority(self.nodes.len());
-        if !needed && self.pending.iter().all(|(node, _)| self.nodes.all[*node].slow.load(Ordering::Relaxed))
-        {
-            let grace = self.grace.get_or_insert_with(|| Box::pin(tokio::time::sleep(GRACE)));
-            return grace.as_mut().poll(context).map(|()| None);
-        }
-        Poll::Pending
-    }
-
-    /// Lets the rest come in the background, each given to `late`: what was decided without them may still have to be known,
-    /// and a restarted node must be given its scripts.
-    pub(super) fn finish_later(mut self, mut late: impl FnMut(usize, Result<T>) + Send + 'static) {
-        if self.pending.is_empty() && self.ready.is_empty() {
-            return;
-        }
-        self.grace = None;
-        tokio::spawn(async move {
-            while let Some((node, answer)) = self.next().await {
-                late(node, answer);
-            }
-        });
     }
 }

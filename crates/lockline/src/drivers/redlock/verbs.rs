@@ -1,7 +1,8 @@
 //! The verbs, asked of all nodes at once, and answered as soon as a majority decides.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use super::super::redis::error::nonsense;
 use super::super::redis::verbs::{number, standing, would_wait_for_itself};
 use super::ballots::Ballots;
 use super::config::RedlockConfig;
-use super::nodes::{Nodes, Round};
-use super::tally::{Answer, Tally, Verdict, majority};
+use super::nodes::{Nodes, PEOPLE_WAIT, node_deadline};
+use super::round::Round;
+use super::tally::{Answer, Tally, Verdict};
 use super::view::merge;
 use crate::driver::Query;
 use crate::error::{Error, ErrorKind, Result};
@@ -26,29 +28,16 @@ use crate::time::BootClock;
 /// nodes; after this core asks again, later.
 const ROUNDS: usize = 8;
 
-/// How long one node is waited for at most: far below the lease, and below the deadline that core puts around the verb.
-fn node_deadline(lease: Duration) -> Duration {
-    (lease / 12).clamp(Duration::from_millis(8), Duration::from_secs(1))
-}
-
-/// How long one node is waited for when people ask.
-const PEOPLE_WAIT: Duration = Duration::from_secs(3);
-
 #[derive(Debug)]
 pub(super) struct Quorum {
     pub(super) config: RedlockConfig,
     pub(super) address: Arc<str>,
     pub(super) nodes: Arc<Nodes>,
     pub(super) ballots: Arc<Ballots>,
-    /// Held by whoever proposes a ticket, until it is sent to all nodes.
-    pub(super) turn: Mutex<()>,
+    pub(super) turns: Turns,
 }
 
 impl Quorum {
-    fn majority(&self) -> usize {
-        majority(self.nodes.len())
-    }
-
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         if let Mode::Permits { .. } = claim.mode {
             self.ballots.refuse(claim.id);
@@ -109,7 +98,7 @@ impl Quorum {
                 }
                 Verdict::Again(largest) => above = Some(largest),
                 Verdict::WouldWaitForItself => return Err(would_wait_for_itself(&claim.name, &self.address)),
-                Verdict::NoQuorum => return Err(self.no_quorum("join", errors)),
+                Verdict::NoQuorum => return Err(self.nodes.no_quorum("join", errors)),
             }
         }
         let message = format!("others were faster at too many nodes, {ROUNDS} times");
@@ -126,7 +115,7 @@ impl Quorum {
         above: Option<Ticket>,
     ) -> Option<(Ticket, bool, Round<Answer>)> {
         poll_fn(|context| {
-            let _in_turn = locked(&self.turn);
+            let _in_turn = self.turns.of(&claim.name);
             let stands = match above {
                 None => self.ballots.stand(&claim.name, claim.id),
                 Some(above) => self.ballots.yields(claim.id, above).map(|ticket| (ticket, false)),
@@ -196,7 +185,7 @@ impl Quorum {
             }
         };
         if verdicts.iter().all(|verdict| *verdict == Verdict::NoQuorum) {
-            return Err(self.no_quorum("renew", errors));
+            return Err(self.nodes.no_quorum("renew", errors));
         }
         let ballots = self.ballots.clone();
         round.finish_later(move |node, answer| {
@@ -221,7 +210,7 @@ impl Quorum {
         let shared = Arc::new(place.clone());
         let (number, mut round) = poll_fn(|context| {
             // Behind every request of its join, at every node: they are sent in turn.
-            let _in_turn = locked(&self.turn);
+            let _in_turn = self.turns.of(&place.name);
             let number = self.ballots.depart(&place.name, place.id, place.ticket);
             let mut round = self.nodes.ask(node_deadline(lease), |node| {
                 let place = shared.clone();
@@ -233,7 +222,7 @@ impl Quorum {
         .await;
         let forget = Forget { ballots: self.ballots.clone(), id: place.id, number };
         let (mut left, mut errors) = (0, Vec::new());
-        while left < self.majority() {
+        while left < self.nodes.majority() {
             match round.next().await {
                 Some((_, Ok(()))) => left += 1,
                 Some((_, Err(error))) => errors.push(error),
@@ -244,7 +233,7 @@ impl Quorum {
         round.finish_later(move |_, _| {
             let _ = &forget;
         });
-        if left >= self.majority() { Ok(()) } else { Err(self.no_quorum("leave", errors)) }
+        if left >= self.nodes.majority() { Ok(()) } else { Err(self.nodes.no_quorum("leave", errors)) }
     }
 
     pub(super) async fn view(&self, query: &Query) -> Result<Vec<LineView>> {
@@ -253,8 +242,8 @@ impl Quorum {
             let query = query.clone();
             Box::pin(async move { node.view(&query).await })
         });
-        let views = self.everybody("view", round).await?;
-        Ok(merge(&views, self.majority()))
+        let views = self.nodes.everybody("view", round).await?;
+        Ok(merge(&views, self.nodes.majority()))
     }
 
     pub(super) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
@@ -262,46 +251,28 @@ impl Quorum {
             let name = name.clone();
             Box::pin(async move { node.evict(&name, ticket, at_once).await })
         });
-        let found = self.everybody("evict", round).await?;
+        let found = self.nodes.everybody("evict", round).await?;
         Ok(2 * found.iter().filter(|found| **found).count() > found.len())
     }
+}
 
-    /// Everybody's answer, but for the dead; a majority at least.
-    async fn everybody<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        mut round: Round<T>,
-    ) -> Result<Vec<T>> {
-        let (mut answers, mut errors) = (Vec::new(), Vec::new());
-        while let Some((_, answer)) = round.next().await {
-            match answer {
-                Ok(answer) => answers.push(answer),
-                Err(error) => errors.push(error),
-            }
-        }
-        if answers.len() < self.majority() { Err(self.no_quorum(operation, errors)) } else { Ok(answers) }
+/// Whose turn it is to send: held by whoever proposes a ticket or leaves, until that is sent to all nodes. Only claims on
+/// the same name have to wait for each other.
+#[derive(Debug)]
+pub(super) struct Turns(Vec<Mutex<()>>);
+
+impl Turns {
+    fn of(&self, name: &Name) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        locked(&self.0[hasher.finish() as usize % self.0.len()])
     }
+}
 
-    /// Too few nodes answered. What those did that answered, or did not, is not known here.
-    fn no_quorum(&self, operation: &'static str, mut errors: Vec<Error>) -> Error {
-        // What no waiting helps against is what people must hear of.
-        if let Some(index) = errors.iter().position(|error| !error.kind().is_transient()) {
-            return errors.swap_remove(index);
-        }
-        if errors.len() == self.nodes.len() && errors.iter().all(|error| error.kind() == ErrorKind::Full) {
-            return errors.swap_remove(0);
-        }
-        let nowhere = errors.len() == self.nodes.len()
-            && errors.iter().all(|error| error.kind() == ErrorKind::Unavailable);
-        let kind = if nowhere { ErrorKind::Unavailable } else { ErrorKind::Unknown };
-        let message = format!("no majority of the {} nodes answered in time", self.nodes.len());
-        let error = Error::new(kind, operation, message)
-            .hint("a majority of the nodes must run and be reachable; nobody gets a lock meanwhile")
-            .at(&self.address);
-        match errors.pop() {
-            Some(cause) => error.caused_by(cause),
-            None => error,
-        }
+impl Default for Turns {
+    /// Many more than threads, so that names seldom meet.
+    fn default() -> Turns {
+        Turns((0..64).map(|_| Mutex::default()).collect())
     }
 }
 

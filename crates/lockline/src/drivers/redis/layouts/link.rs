@@ -148,7 +148,7 @@ impl Link {
     }
 
     /// Stops listening to a channel, unless somebody needs it again.
-    pub(super) async fn stop_listening(&self, channel: &str, needed: impl FnOnce() -> bool) {
+    pub(super) async fn stop_listening(&self, channel: &str, needed: impl FnOnce() -> bool + Send) {
         let mut channels = self.channels.lock().await;
         // Forgotten first: if this future is dropped half-way, whoever comes next subscribes once more than necessary.
         if needed() || !channels.remove(channel) {
@@ -158,16 +158,6 @@ impl Link {
         if !matches!(tokio::time::timeout(QUIET_WITHIN, manager.unsubscribe(channel)).await, Ok(Ok(()))) {
             tracing::debug!("could not stop listening to a channel; its messages will be ignored");
         }
-    }
-
-    /// An error that says what is wrong with the server or with what is stored there.
-    pub(super) fn error(
-        &self,
-        kind: ErrorKind,
-        operation: &'static str,
-        message: impl Into<std::borrow::Cow<'static, str>>,
-    ) -> Error {
-        Error::new(kind, operation, message).at(&self.address)
     }
 }
 

@@ -169,16 +169,22 @@ async fn two_of_five_are_wiped() {
     a_minority_fails(5, Fault::Wiped).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_majority_fails_closed_in_time_and_comes_back() {
+/// A majority fails while one holds and another one waits: everybody is told in time, and it goes on when they are back.
+async fn a_majority_fails(nodes: usize, fail: fn(&mut Server), heal: fn(&mut Server)) {
     if !included() {
         return;
     }
-    let mut fleet = Fleet::start(3);
-    let (holder, other) = (client(&fleet).await, client(&fleet).await);
+    let minority = (nodes - 1) / 2;
+    let mut fleet = Fleet::start(nodes);
+    let (holder, waits, other) = (client(&fleet).await, client(&fleet).await, client(&fleet).await);
     let held = holder.mutex("m").lock().await.unwrap();
     let token = held.fence();
-    fleet.0[1..].iter_mut().for_each(Server::kill);
+    let mutex = waits.mutex("m");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    while holder.show("m").await.unwrap().waiters.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    fleet.0[minority..].iter_mut().for_each(fail);
     let began = Instant::now();
     let refused = other.mutex("n").lock().await.unwrap_err();
     assert!(refused.kind().is_transient(), "{refused:?}");
@@ -186,9 +192,11 @@ async fn a_lost_majority_fails_closed_in_time_and_comes_back() {
     assert!(began.elapsed() < LEASE + LEASE / 2, "{:?}", began.elapsed());
     let lost = tokio::time::timeout(LEASE * 2, held.lost()).await.expect("it is lost in time");
     assert_eq!(lost.reason, LossReason::Unreachable);
+    let told = tokio::time::timeout(LEASE * 2, waiting).await.expect("the waiter is told in time").unwrap();
+    assert!(told.as_ref().is_err_and(|error| error.kind().is_transient()), "{told:?}");
     let unreachable = Locks::builder().redlock(fleet.config()).await.unwrap_err();
     assert_eq!(unreachable.kind(), ErrorKind::Unavailable);
-    fleet.0[1..].iter_mut().for_each(Server::up);
+    fleet.0[minority..].iter_mut().for_each(heal);
     let mutex = other.mutex("m");
     let next = tokio::spawn(async move {
         loop {
@@ -199,6 +207,16 @@ async fn a_lost_majority_fails_closed_in_time_and_comes_back() {
         }
     });
     assert!(in_time("after the nodes came back", next).await.fence() > token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_majority_fails_closed_in_time_and_comes_back() {
+    a_majority_fails(3, Server::kill, Server::up).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_majority_fails_closed_in_time_and_comes_back() {
+    a_majority_fails(5, |server| server.pause(true), |server| server.pause(false)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@
 
 mod against_the_line;
 mod faults;
+mod plain;
 mod simulation;
 
 use crate::drivers::redis::tests::Server;

@@ -235,7 +235,7 @@ impl Client {
         let request =
             if join { Request::Propose { id, ticket, shared, wait } } else { Request::Renew { id, ticket } };
         for node in 0..self.nodes {
-            let (client, life, request) = (self.index, self.life, request.clone());
+            let (client, life) = (self.index, self.life);
             let asked = Event::Asked { node, client, life, round: number, sent: began, request };
             wires.network.send(wires.dice, wires.now, (client, node), false, asked);
         }

@@ -1,6 +1,7 @@
 //! Chance, and messages that are late, lost, reordered and repeated.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use crate::drivers::redlock::tally::Answer;
 use crate::line::{Bell, ClaimId, Ticket};
@@ -35,7 +36,7 @@ impl Dice {
 }
 
 /// What a client asks a node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Request {
     Propose { id: ClaimId, ticket: Ticket, shared: bool, wait: bool },
     Renew { id: ClaimId, ticket: Ticket },
@@ -136,7 +137,11 @@ pub(super) struct Weather {
 /// Everything under way, in the order of time.
 #[derive(Debug)]
 pub(super) struct Network {
-    queue: BTreeMap<(u64, u64), Event>,
+    /// When, in which order of those at the same time, and where in `events`: what is sorted is small.
+    queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    events: Vec<Option<Event>>,
+    /// Places in `events` that are free.
+    free: Vec<usize>,
     sequence: u64,
     /// When the last message arrives that was sent from a client to a node, and back: a connection keeps their order.
     last: Vec<[u64; 2]>,
@@ -150,7 +155,9 @@ pub(super) struct Network {
 impl Network {
     pub(super) fn new(nodes: usize, clients: usize, weather: Weather, lease_us: u64) -> Network {
         Network {
-            queue: BTreeMap::new(),
+            queue: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
             sequence: 0,
             last: vec![[0; 2]; nodes * clients],
             clients,
@@ -162,11 +169,18 @@ impl Network {
 
     pub(super) fn at(&mut self, at: u64, event: Event) {
         self.sequence += 1;
-        self.queue.insert((at, self.sequence), event);
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.events.push(None);
+            self.events.len() - 1
+        });
+        self.events[place] = Some(event);
+        self.queue.push(Reverse((at, self.sequence, place)));
     }
 
     pub(super) fn next(&mut self) -> Option<(u64, Event)> {
-        self.queue.pop_first().map(|((at, _), event)| (at, event))
+        let Reverse((at, _, place)) = self.queue.pop()?;
+        self.free.push(place);
+        self.events[place].take().map(|event| (at, event))
     }
 
     /// Sends a message over a connection; `back` is from the node to the client.

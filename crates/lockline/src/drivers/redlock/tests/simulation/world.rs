@@ -210,12 +210,11 @@ impl World {
 
     fn happen(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Asked { node, client, life, round, sent, ref request } => {
+            Event::Asked { node, client, life, round, sent, request } => {
                 if self.nodes[node].paused_until > self.now {
                     self.network.at(self.nodes[node].paused_until, event);
                 } else if self.nodes[node].up {
-                    let request = request.clone();
-                    self.serve(node, (client, life), round, sent, &request);
+                    self.serve(node, (client, life), round, sent, request);
                 }
                 Ok(())
             }
@@ -344,14 +343,7 @@ impl World {
     }
 
     /// A node does what it is asked for, answers, and rings.
-    fn serve(
-        &mut self,
-        node: usize,
-        (client, life): (usize, u32),
-        round: u64,
-        sent: Time,
-        request: &Request,
-    ) {
+    fn serve(&mut self, node: usize, (client, life): (usize, u32), round: u64, sent: Time, request: Request) {
         let at = self.nodes[node].clock.read(self.now);
         let now = Now { at, ticket_us: at.as_micros() };
         let line = &mut self.nodes[node].line;
@@ -362,7 +354,7 @@ impl World {
             lease: LEASE,
             last: false,
         };
-        let (answer, bells) = match *request {
+        let (answer, bells) = match request {
             Request::Propose { id, ticket, shared, wait } => {
                 let mode = if shared { Mode::Shared } else { Mode::Exclusive };
                 let (name, who) = (self.name.clone(), self.who.clone());
