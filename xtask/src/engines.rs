@@ -61,7 +61,7 @@ pub(crate) const ENGINES: &[Engine] = &[
     Engine {
         name: "redis",
         feature: Some("redis"),
-        tortured: false,
+        tortured: true,
         install: redis::install,
         start: redis::one,
     },
@@ -96,7 +96,7 @@ pub(crate) const ENGINES: &[Engine] = &[
     Engine {
         name: "zookeeper",
         feature: Some("zookeeper"),
-        tortured: false,
+        tortured: true,
         install: zookeeper::install,
         start: zookeeper::start,
     },
@@ -110,7 +110,7 @@ pub(crate) const ENGINES: &[Engine] = &[
     Engine {
         name: "etcd",
         feature: Some("etcd"),
-        tortured: false,
+        tortured: true,
         install: etcd::install,
         start: etcd::start,
     },
@@ -124,7 +124,7 @@ pub(crate) const ENGINES: &[Engine] = &[
     Engine {
         name: "postgres",
         feature: Some("postgres"),
-        tortured: false,
+        tortured: true,
         install: postgres::install,
         start: postgres::start,
     },
@@ -145,14 +145,14 @@ pub(crate) const ENGINES: &[Engine] = &[
     Engine {
         name: "mysql",
         feature: Some("mysql"),
-        tortured: false,
+        tortured: true,
         install: mysql::install,
         start: mysql::start,
     },
     Engine {
         name: "redlock",
         feature: Some("redis"),
-        tortured: false,
+        tortured: true,
         install: redis::install,
         start: redis::quorum_of_five,
     },
