@@ -5,6 +5,7 @@
 
 pub(crate) mod apt;
 mod etcd;
+mod mysql;
 mod postgres;
 mod redis;
 /// Shared with the tests that kill servers.
@@ -126,6 +127,27 @@ pub(crate) const ENGINES: &[Engine] = &[
         tortured: false,
         install: postgres::install,
         start: postgres::start,
+    },
+    Engine {
+        name: "postgres-pooled",
+        feature: Some("postgres"),
+        tortured: false,
+        install: postgres::install_pooled,
+        start: postgres::start_pooled,
+    },
+    Engine {
+        name: "postgres-standby",
+        feature: Some("postgres"),
+        tortured: false,
+        install: postgres::install,
+        start: postgres::start_with_standby,
+    },
+    Engine {
+        name: "mysql",
+        feature: Some("mysql"),
+        tortured: false,
+        install: mysql::install,
+        start: mysql::start,
     },
     Engine {
         name: "redlock",

@@ -56,7 +56,7 @@ impl Crowd {
 /// What the engine fails with.
 pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
     let (floor, before) = floor(site, crowd, window / 2).await?;
-    let (ours, engine_commands) = ours(site, crowd, window).await?;
+    let (ours, seen) = ours(site, crowd, window).await?;
     let (_, after) = self::floor(site, crowd, window / 2).await?;
     let row = Row {
         engine: site.engine.name().to_owned(),
@@ -73,13 +73,17 @@ pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
     let value = if crowd.one_name { ours.changes_per_s } else { ours.acquisitions_per_s };
     let row = row.against("1/s", value, floor, (before + after) / 2.0);
     let row = row.with("acquisitions_per_s", ours.acquisitions_per_s);
-    let row = match engine_commands {
-        Some(each) => row.with("engine_commands_per_acquisition", each),
-        None => row,
-    };
     if site.engine.is_embedded() {
         return Ok(row);
     }
+    let row = match seen.commands_per_acquisition {
+        Some(commands) => row.with("engine_commands_per_acquisition", commands),
+        None => row,
+    };
+    let row = match seen.sessions {
+        Some(sessions) => row.with("sessions", sessions as f64),
+        None => row,
+    };
     let row = against_peer(site, crowd, window, row).await?;
     if crowd.one_name {
         return Ok(row);
@@ -112,8 +116,14 @@ async fn against_peer(site: &Site, crowd: Crowd, window: Duration, row: Row) -> 
     Ok(row.with(&format!("{name}_turns_min_of_max"), fair))
 }
 
-/// What ours reaches, and how many commands the engine counted for each acquisition, if it counts.
-async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<(Tally, Option<f64>)> {
+/// What the server itself saw of a run.
+#[derive(Debug, Default)]
+struct Seen {
+    commands_per_acquisition: Option<f64>,
+    sessions: Option<u64>,
+}
+
+async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<(Tally, Seen)> {
     let mut clients = vec![site.connect().await?];
     while crowd.apart && clients.len() < crowd.workers {
         clients.push(clients[0].alike(site).await?);
@@ -124,13 +134,21 @@ async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<(Tally, Opt
         clients[n % clients.len()].locks.mutex(name)
     };
     let mutexes = (0..clients.len().max(crowd.names())).map(mutex).collect();
-    let contestants = Ours { mutexes, arena: arena.clone(), hold: crowd.hold };
-    let mut engine = Floor::of(site).await?;
-    let before = engine.engine_commands().await?;
-    let tally = contest(contestants, arena, Some(clients[0].counts.clone()), window).await?;
-    let after = engine.engine_commands().await?;
-    let each = before.zip(after).map(|(before, after)| (after - before) as f64 / tally.turns_in_all as f64);
-    Ok((tally, each))
+    let ours = Ours { mutexes, arena: arena.clone(), hold: crowd.hold };
+    let running = contest(ours, arena.clone(), Some(clients[0].counts.clone()), window);
+    if site.engine.is_embedded() {
+        return Ok((running.await?, Seen::default()));
+    }
+    let server = servers::connect(site).await?;
+    let before = server.commands().await?;
+    let (tally, sessions) = tokio::join!(running, async {
+        tokio::time::sleep(window / 2).await;
+        server.sessions().await
+    });
+    let counted = before.zip(server.commands().await?).map(|(before, after)| after - before);
+    let turns: u64 = arena.turns().iter().sum();
+    let commands_per_acquisition = counted.map(|commands| commands as f64 / turns.max(1) as f64);
+    Ok((tally?, Seen { commands_per_acquisition, sessions: sessions? }))
 }
 
 async fn floor(site: &Site, crowd: Crowd, window: Duration) -> Result<(&'static str, f64)> {

@@ -35,6 +35,12 @@ pub enum Engine {
     /// One etcd server.
     #[cfg(feature = "etcd")]
     Etcd,
+    /// One PostgreSQL server.
+    #[cfg(feature = "postgres")]
+    Postgres,
+    /// One MariaDB server.
+    #[cfg(feature = "mysql")]
+    Mysql,
 }
 
 impl Engine {
@@ -54,6 +60,10 @@ impl Engine {
             Engine::ZookeeperEnsemble => "zookeeper-ensemble",
             #[cfg(feature = "etcd")]
             Engine::Etcd => "etcd",
+            #[cfg(feature = "postgres")]
+            Engine::Postgres => "postgres",
+            #[cfg(feature = "mysql")]
+            Engine::Mysql => "mysql",
         }
     }
 

@@ -2,6 +2,10 @@
 
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
@@ -24,6 +28,10 @@ pub type Soon<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// A connection like the driver's, shared by all who use it.
 pub type Shared = Arc<dyn Server>;
+
+/// More workers than any row has, for servers where each has something of its own.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+const MOST_WORKERS: usize = 1_024;
 
 /// A server's bare operations.
 pub trait Server: fmt::Debug + Send + Sync + 'static {
@@ -59,6 +67,11 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    /// How many sessions Lockline has now, if the server tells.
+    fn sessions(&self) -> Soon<'_, Option<u64>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// How many bytes of memory the server uses, if it tells.
     fn memory(&self) -> Soon<'_, Option<u64>> {
         Box::pin(std::future::ready(Ok(None)))
@@ -84,6 +97,10 @@ pub async fn connect(site: &Site) -> Result<Shared> {
         Engine::Zookeeper | Engine::ZookeeperEnsemble => Ok(Arc::new(zookeeper::Bare::connect(site).await?)),
         #[cfg(feature = "etcd")]
         Engine::Etcd => Ok(Arc::new(etcd::Bare::connect(site).await?)),
+        #[cfg(feature = "postgres")]
+        Engine::Postgres => Ok(Arc::new(postgres::Bare::connect(site).await?)),
+        #[cfg(feature = "mysql")]
+        Engine::Mysql => Ok(Arc::new(mysql::Bare::connect(site).await?)),
         Engine::Memory => bail!("the engine is in this process"),
         #[allow(unreachable_patterns)] // Without any server there is nothing left.
         _ => bail!("the engine is a file"),

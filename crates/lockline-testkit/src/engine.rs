@@ -22,7 +22,6 @@ pub struct Engine {
     url: String,
     open: Open,
     sees_dead_processes: bool,
-    rings_bells: bool,
     counts_permits: bool,
     forget: Option<Box<dyn Fn() + Send + Sync>>,
     /// A temporary directory, a server that is stopped when it is dropped: what must live as long as the test.
@@ -41,7 +40,6 @@ impl Engine {
             url: url.into(),
             open: Box::new(move |bells| Box::pin(open(bells))),
             sees_dead_processes: false,
-            rings_bells: true,
             counts_permits: true,
             forget: None,
             _keep: Box::new(()),
@@ -52,13 +50,6 @@ impl Engine {
     #[must_use]
     pub fn sees_dead_processes(mut self) -> Engine {
         self.sees_dead_processes = true;
-        self
-    }
-
-    /// The engine cannot tell one client what another did: its waiters look by themselves.
-    #[must_use]
-    pub fn without_bells(mut self) -> Engine {
-        self.rings_bells = false;
         self
     }
 
@@ -97,11 +88,6 @@ impl Engine {
     /// Whether the end of a process is noticed before its leases end.
     pub fn notices_dead_processes(&self) -> bool {
         self.sees_dead_processes
-    }
-
-    /// Whether a client hears at once what another one did.
-    pub fn rings_bells(&self) -> bool {
-        self.rings_bells
     }
 
     /// Whether it has semaphores.
@@ -422,10 +408,9 @@ pub fn postgres(name: &'static str) -> Engine {
     };
     let to_forget = (server.clone(), format!("DELETE FROM {schema}.claims"));
     let clean_up = (server, format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
-    let engine = Engine::new(name, url, open)
+    Engine::new(name, url, open)
         .forgets(move || run_on_postgres(&to_forget.0, &to_forget.1).expect("the claims are deleted"))
-        .keeps(PostgresSchema(clean_up));
-    if name == "postgres-pooled" { engine.without_bells() } else { engine }
+        .keeps(PostgresSchema(clean_up))
 }
 
 /// Runs one statement on a session of its own, on a thread of its own: whoever asks may be inside a runtime.

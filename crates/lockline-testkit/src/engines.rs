@@ -46,6 +46,8 @@ pub const SERVERS: &[&str] = &[
     "postgres",
     #[cfg(feature = "postgres")]
     "postgres-pooled",
+    #[cfg(feature = "postgres")]
+    "postgres-standby",
 ];
 
 /// The servers that this run must include, by engine name.

@@ -16,10 +16,6 @@ use crate::peer::Peer;
 /// A lease that ends in no test: what must not depend on a lease is tested on it.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// In place of [`LONG`] on an engine that rings no bells: there a renewal, or the end of a lease, is what tells a client that
-/// something happened to it, and must come [`SOON`].
-pub const WITHOUT_BELLS: Duration = Duration::from_secs(6);
-
 /// A lease that ends soon, for tests of its end. Not shorter: a busy machine stops a process for 100 ms and more.
 pub const SHORT: Duration = Duration::from_millis(600);
 
@@ -53,10 +49,6 @@ impl Setup {
         &self.engine
     }
 
-    fn long(&self) -> Duration {
-        if self.engine.rings_bells() { LONG } else { WITHOUT_BELLS }
-    }
-
     /// Whether the engine has no permits. Then that it refuses them, before anything stands in line, is what is tested.
     ///
     /// # Panics
@@ -80,7 +72,7 @@ impl Setup {
 
     /// A client with options; the lease is [`LONG`] unless they say otherwise.
     pub async fn client_with(&self, options: impl FnOnce(Builder) -> Builder) -> Locks {
-        let builder = options(Locks::builder().lease(self.long()));
+        let builder = options(Locks::builder().lease(LONG));
         builder.connect(self.engine.url()).await.expect("the engine can be reached")
     }
 
@@ -93,7 +85,7 @@ impl Setup {
     pub async fn faulty_with(&self, options: impl FnOnce(Builder) -> Builder) -> (Locks, Faults) {
         let faults = Faults::default();
         let put_between = async |bells| faults.put_between(bells, |bells| self.engine.open(bells)).await;
-        let locks = options(Locks::builder().lease(self.long()))
+        let locks = options(Locks::builder().lease(LONG))
             .driver(put_between)
             .await
             .expect("the engine can be reached");
@@ -102,7 +94,7 @@ impl Setup {
 
     /// A child process with a client on the same engine.
     pub async fn peer(&self, label: &str) -> Peer {
-        self.peer_with(label, self.long()).await
+        self.peer_with(label, LONG).await
     }
 
     /// A child process whose client has this lease.

@@ -51,6 +51,8 @@ mod model;
 mod name;
 mod owner;
 mod primitive;
+#[cfg(test)]
+mod simulation;
 mod sync;
 pub mod time;
 mod url;

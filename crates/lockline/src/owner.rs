@@ -186,6 +186,7 @@ async fn wait_for(freed: impl Future<Output = ()>, patience: Patience, client: &
             true
         }
         Patience::Until(end) => tokio::select! {
+            biased;
             () = freed => true,
             () = client.clock.sleep_until(end) => false,
         },

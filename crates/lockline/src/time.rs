@@ -88,6 +88,15 @@ impl Clock {
         }
     }
 
+    /// What tickets are counted on.
+    pub(crate) fn wall_micros(self) -> u64 {
+        match self {
+            Clock::Boot => wall_micros(),
+            #[cfg(test)]
+            Clock::Tokio(_) => self.now().as_micros(),
+        }
+    }
+
     /// Sleeps until `at`, in short stretches: tokio's timer stands still while the machine is suspended, and a holder
     /// that waits on it alone would learn of its loss as much later as the suspend was long.
     pub(crate) async fn sleep_until(self, at: Time) {

@@ -1,4 +1,5 @@
-//! One PostgreSQL server, whose data is its own and needs no disk to be waited for.
+//! PostgreSQL servers whose data is their own and needs no disk to be waited for: one, one behind a pooler, and one with a
+//! synchronous standby.
 
 use std::fs::{File, Permissions};
 use std::net::TcpListener;
@@ -23,7 +24,8 @@ fsync=off
 full_page_writes=off
 synchronous_commit=on
 shared_buffers=32MB
-max_connections=500
+max_connections=1200
+shared_preload_libraries='pg_stat_statements'
 jit=off
 listen_addresses='127.0.0.1'
 wal_retrieve_retry_interval=100ms
@@ -46,6 +48,70 @@ pub(super) fn install() -> Result<()> {
 pub(super) fn start(home: &Path) -> Result<Started> {
     let server = Server::start(home)?;
     Ok(Started { url: Some(server.url()), processes: vec![server.process] })
+}
+
+pub(super) fn install_pooled() -> Result<()> {
+    install()?;
+    if pooler().is_some() { Ok(()) } else { apt::install(&["pgbouncer"]) }
+}
+
+/// A server behind a pooler that gives every transaction another session.
+pub(super) fn start_pooled(home: &Path) -> Result<Started> {
+    let server = Server::start(home)?;
+    let port = free_port()?;
+    let settings = home.join("pgbouncer.ini");
+    let text = format!(
+        "[databases]\n{DATABASE} = host=127.0.0.1 port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+         listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 2000\n\
+         default_pool_size = 40\n",
+        server.port
+    );
+    std::fs::write(&settings, text)?;
+    let log = File::create(home.join("pgbouncer.log"))?;
+    let mut command = as_postgres(pooler().context("pgbouncer is not there")?);
+    command.arg(&settings).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let pooler = Server { port, process: command.spawn().context("pgbouncer")? };
+    until(|| pooler.ask("SELECT 1").is_ok()).with_context(|| {
+        let log = std::fs::read_to_string(home.join("pgbouncer.log")).unwrap_or_default();
+        format!("pgbouncer does not answer:\n{log}")
+    })?;
+    // Ended first, as it was started last.
+    let url = format!("{}?pooler=transaction", pooler.url());
+    Ok(Started { url: Some(url), processes: vec![pooler.process, server.process] })
+}
+
+fn pooler() -> Option<PathBuf> {
+    ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].map(PathBuf::from).into_iter().find(|path| path.is_file())
+}
+
+/// A server and a standby that has every commit before it is answered.
+pub(super) fn start_with_standby(home: &Path) -> Result<Started> {
+    let primary = Server::start(home)?;
+    let data = home.join("standby");
+    std::fs::create_dir(&data)?;
+    std::fs::set_permissions(&data, Permissions::from_mode(0o700))?;
+    give_to_postgres(&data)?;
+    let from = format!("host=127.0.0.1 port={} user=postgres application_name=standby", primary.port);
+    let mut copy = as_postgres(programs().context("PostgreSQL is not there")?.join("pg_basebackup"));
+    copy.args(["-c", "fast", "-X", "stream", "-R", "-N", "-C", "-S", "standby", "-d", &from, "-D"])
+        .arg(&data);
+    ensure!(copy.status()?.success(), "pg_basebackup failed");
+    // Its sockets must not be where the primary's are.
+    let settings = data.join("postgresql.conf");
+    let text = std::fs::read_to_string(&settings)?;
+    std::fs::write(&settings, format!("{text}\nunix_socket_directories='{}'\n", data.display()))?;
+    let standby = Server::run(home, &data)?;
+    primary.ask("ALTER SYSTEM SET synchronous_standby_names = 'standby'")?;
+    primary.ask("SELECT pg_reload_conf()")?;
+    let in_step = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+    until(|| primary.ask(in_step).is_ok_and(|count| count.trim() == "1"))
+        .context("the standby does not follow")?;
+    let url = format!(
+        "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/{DATABASE}?failover=sync",
+        primary.port, standby.port
+    );
+    // The primary first: it gives its last commits to the standby, and without one it would wait.
+    Ok(Started { url: Some(url), processes: vec![primary.process, standby.process] })
 }
 
 struct Server {
@@ -171,4 +237,31 @@ fn until(is_so: impl Fn() -> bool) -> Result<()> {
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_pooler_and_a_standby_start_and_answer() {
+        if programs().is_none() || pooler().is_none() {
+            // `cargo xtask test` installs them before it runs this. Written past the test harness.
+            std::io::stderr().write_all(b"left out: there is no postgres, or no pgbouncer\n").unwrap();
+            return;
+        }
+        for (start, hosts) in [(start_pooled as fn(&Path) -> Result<Started>, 1), (start_with_standby, 2)] {
+            let parent = tempfile::tempdir().unwrap();
+            let home = parent.path().join("home");
+            std::fs::create_dir(&home).unwrap();
+            let mut started = start(&home).unwrap();
+            assert_eq!(started.url.unwrap().split("127.0.0.1:").count() - 1, hosts);
+            for process in &mut started.processes {
+                let pid = rustix::process::Pid::from_child(process);
+                rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+                process.wait().unwrap();
+            }
+        }
+    }
 }

@@ -177,9 +177,7 @@ pub async fn handoff_rings_one_bell(setup: &Setup) {
     guard.release().await.unwrap();
     let (first, faults, _locks) = waiters.remove(0);
     let _held = granted(first).await;
-    if setup.engine().rings_bells() {
-        eventually("the bell rings", async || faults.bells(News::In) == 1).await;
-    }
+    eventually("the bell rings", async || faults.bells(News::In) == 1).await;
     assert_eq!(faults.count(Kind::Join), 1, "no second try: the place is the lock");
     tokio::time::sleep(Duration::from_millis(50)).await;
     for (asked, faults, _locks) in &waiters {

@@ -74,12 +74,12 @@ impl Heard {
         tokio::time::timeout(Duration::from_secs(10), wait).await.expect("no bell rang")
     }
 
-    #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres", feature = "mysql"))]
+    #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
     pub(crate) fn count(&self) -> usize {
         self.bells.lock().unwrap().len()
     }
 
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+    #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn looks(&self) -> usize {
         *self.looks.lock().unwrap()
     }

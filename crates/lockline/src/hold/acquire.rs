@@ -152,6 +152,7 @@ impl Attempt {
             let until = self.spot.valid_until();
             let until = patience.end().map_or(until, |end| end.min(until));
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = self.client.clock.sleep_until(until) => {}
             }
@@ -164,6 +165,7 @@ impl Attempt {
         let now = self.client.now();
         if self.spot.look(now) == Phase::Lost(LossReason::Forgotten) {
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = self.client.clock.sleep_until(now + BELL_IS_DUE) => {}
             }

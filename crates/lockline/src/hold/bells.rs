@@ -142,7 +142,9 @@ impl Board {
     pub(crate) fn close(&self) -> Vec<Arc<Spot>> {
         let mut state = locked(&self.state);
         state.closed = true;
-        let spots = state.spots.values().map(|hung| hung.spot.clone()).collect();
+        let mut spots: Vec<_> = state.spots.values().map(|hung| hung.spot.clone()).collect();
+        // In an order that is the same in every run of a simulation.
+        spots.sort_unstable_by_key(|spot| spot.claim.id);
         self.keeper.notify_one();
         spots
     }
@@ -200,12 +202,13 @@ impl BellBoard for Board {
 
     fn look_at_all(&self) {
         let now = self.clock.now();
-        let spots: Vec<_> = locked(&self.state)
+        let mut spots: Vec<_> = locked(&self.state)
             .spots
             .values()
             .filter(|hung| hung.due.is_some())
             .map(|hung| hung.spot.clone())
             .collect();
+        spots.sort_unstable_by_key(|spot| spot.claim.id);
         for spot in spots {
             if spot.look(now) == Phase::Waiting {
                 self.look_at(&spot, now);

@@ -81,6 +81,7 @@ impl Grip {
                 return Lost { name: self.name().clone(), reason };
             }
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = self.client.clock.sleep_until(self.spot.valid_until()) => {}
             }

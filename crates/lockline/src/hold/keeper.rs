@@ -30,6 +30,7 @@ pub(crate) async fn run(client: Weak<Client>, board: Arc<Board>, clock: Clock) {
         }
         let sleep_until = board.keeper_may_sleep(now);
         tokio::select! {
+            biased;
             () = clock.sleep_until(sleep_until) => {}
             () = board.keeper.notified() => {}
         }

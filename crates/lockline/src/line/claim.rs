@@ -16,6 +16,10 @@ pub struct ClaimId(u128);
 impl ClaimId {
     /// A fresh id from the operating system's random source (safe after a fork, unlike one kept in the process).
     pub fn random() -> ClaimId {
+        #[cfg(test)]
+        if let Some(simulated) = crate::simulation::chance::id() {
+            return ClaimId(simulated);
+        }
         let mut bytes = [0u8; 16];
         let mut filled = 0;
         while filled < bytes.len() {

@@ -117,6 +117,7 @@ impl All {
                 self.asking.grip(request, patience).await?
             } else {
                 tokio::select! {
+                    biased;
                     next = self.asking.grip(request, patience) => next?,
                     _ = any_lost(got.iter()) => return Ok(Attempt::LostOne),
                 }

@@ -9,11 +9,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Bell, Claim, Line, LineView, Now, Place, Refusal, Standing, Step, Ticket};
 use crate::name::Name;
 use crate::sync::locked;
-use crate::time::wall_micros;
 
 impl MemoryDriver {
     fn now(&self) -> Now {
-        Now { at: self.memory.clock.now(), ticket_us: wall_micros() }
+        Now { at: self.memory.clock.now(), ticket_us: self.memory.clock.wall_micros() }
     }
 
     /// Does something to a line, and rings its bells once nothing is locked any more.

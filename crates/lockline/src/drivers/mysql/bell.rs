@@ -2,7 +2,7 @@
 //! whoever stands before us holds. At most one session per line, and a few in all; whoever finds no session free, and every
 //! wake-up that got lost, is found by looking again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::config::MysqlConfig;
 use super::lane::{Lane, Value, text_of};
 use crate::driver::Bells;
 use crate::drivers::relational::{Answer, line_key};
-use crate::line::{ClaimId, Standing};
+use crate::line::{ClaimId, Standing, Ticket};
 use crate::name::Name;
 use crate::sync::locked;
 
@@ -31,10 +31,26 @@ pub(super) struct Watch {
     state: Mutex<State>,
 }
 
+/// The claims of this process that wait in one line.
+#[derive(Debug, Default)]
+struct Waiting {
+    tickets: HashMap<ClaimId, Ticket>,
+    /// In order, and whether another process's claim may stand right before it. Behind one of ours it is our own leave that tells.
+    line: BTreeMap<Ticket, bool>,
+}
+
+impl Waiting {
+    /// Whether the first of them has somebody else's session to wait for.
+    fn must_watch(&self) -> bool {
+        self.line.first_key_value().is_some_and(|(_, behind_others)| *behind_others)
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
-    waiting: HashMap<Name, HashSet<ClaimId>>,
-    watched: HashSet<Name>,
+    waiting: HashMap<Name, Waiting>,
+    /// The lines that a session watches, and whether it was asked for since it last looked.
+    watched: HashMap<Name, bool>,
     idle: Vec<Lane>,
 }
 
@@ -48,24 +64,73 @@ impl Watch {
         self.config.clock.is_some()
     }
 
-    /// Notes where a claim stands, and has a session wait for it if it waits.
-    pub(super) fn note(self: &Arc<Self>, name: &Name, id: ClaimId, standing: Standing) {
-        if matches!(standing, Standing::Waiting { .. }) {
-            locked(&self.state).waiting.entry(name.clone()).or_default().insert(id);
+    /// A claim has joined, right behind somebody else's or one of ours.
+    pub(super) fn stands(
+        self: &Arc<Self>,
+        name: &Name,
+        id: ClaimId,
+        standing: Standing,
+        behind_others: bool,
+    ) {
+        let Standing::Waiting { ticket, .. } = standing else { return };
+        let must_watch = {
+            let mut state = locked(&self.state);
+            let waiting = state.waiting.entry(name.clone()).or_default();
+            waiting.tickets.insert(id, ticket);
+            waiting.line.insert(ticket, behind_others);
+            waiting.must_watch()
+        };
+        if must_watch {
             self.watch(name);
-        } else {
-            self.forget(name, id);
         }
     }
 
-    /// The claim waits no longer.
+    /// A claim was looked at.
+    pub(super) fn still_stands(self: &Arc<Self>, name: &Name, id: ClaimId, standing: Standing) {
+        match standing {
+            Standing::Waiting { .. } if self.waits(name, id) => {}
+            Standing::Waiting { .. } => self.stands(name, id, standing, true),
+            Standing::In { .. } => self.got_in(name, id),
+            Standing::Out | Standing::Lapsed => self.forget(name, id),
+            Standing::Unsure => {}
+        }
+    }
+
+    fn waits(&self, name: &Name, id: ClaimId) -> bool {
+        locked(&self.state).waiting.get(name).is_some_and(|all| all.tickets.contains_key(&id))
+    }
+
+    /// The claim leaves, or is gone.
     pub(super) fn forget(&self, name: &Name, id: ClaimId) {
         let mut state = locked(&self.state);
-        if let Some(ids) = state.waiting.get_mut(name) {
-            ids.remove(&id);
-            if ids.is_empty() {
-                state.waiting.remove(name);
-            }
+        let Some(waiting) = state.waiting.get_mut(name) else { return };
+        let Some(ticket) = waiting.tickets.remove(&id) else { return };
+        waiting.line.remove(&ticket);
+        // Whoever stood behind it may stand behind somebody else now.
+        if let Some((_, behind_others)) = waiting.line.range_mut(ticket..).next() {
+            *behind_others = true;
+        }
+        if waiting.line.is_empty() {
+            state.waiting.remove(name);
+        }
+    }
+
+    /// One of ours got in.
+    pub(super) fn got_in(&self, name: &Name, id: ClaimId) {
+        let mut state = locked(&self.state);
+        let Some(waiting) = state.waiting.get_mut(name) else { return };
+        if let Some(ticket) = waiting.tickets.remove(&id) {
+            waiting.line.remove(&ticket);
+        }
+        if waiting.line.is_empty() {
+            state.waiting.remove(name);
+        }
+    }
+
+    /// One of ours has left, and let one of ours in or not: the first that waits now may stand behind somebody else.
+    pub(super) fn left(self: &Arc<Self>, name: &Name, let_one_in: bool) {
+        if !let_one_in || locked(&self.state).waiting.get(name).is_some_and(Waiting::must_watch) {
+            self.watch(name);
         }
     }
 
@@ -78,22 +143,28 @@ impl Watch {
         }
         let lane = {
             let mut state = locked(&self.state);
-            if !state.waiting.contains_key(name)
-                || state.watched.contains(name)
-                || state.watched.len() >= SESSIONS
-            {
+            if !state.waiting.contains_key(name) {
                 return;
             }
-            state.watched.insert(name.clone());
+            if let Some(again) = state.watched.get_mut(name) {
+                *again = true;
+                return;
+            }
+            if state.watched.len() >= SESSIONS {
+                return;
+            }
+            state.watched.insert(name.clone(), false);
             state.idle.pop()
         };
-        let lane =
-            lane.unwrap_or_else(|| Lane::new(self.config.clone(), self.address.clone(), self.bells.clone()));
+        let lane = lane.unwrap_or_else(|| {
+            Lane::new(self.config.clone(), self.address.clone(), self.bells.clone(), None)
+        });
         // A weak reference: a driver that is gone needs no bell.
         let (watch, name) = (Arc::downgrade(self), name.clone());
         tokio::spawn(async move {
             loop {
                 let Some(this) = watch.upgrade() else { return };
+                locked(&this.state).watched.insert(name.clone(), false);
                 let values = vec![
                     Value::Bits(line_key(name.as_str())),
                     Value::Bytes(name.as_str().as_bytes().to_vec()),
@@ -101,10 +172,14 @@ impl Watch {
                     Value::Int(SECONDS),
                 ];
                 drop(this);
-                let asked = lane.ask("watch", "CALL lockline_watch(?, ?, ?, ?)".into(), values).await;
+                let asked = lane.ask("watch", "CALL lockline_watch(?, ?, ?, ?)", values).await;
                 let Some(this) = watch.upgrade() else { return };
                 if !this.heard(&name, asked.ok().as_deref().and_then(text_of)).await {
                     let mut state = locked(&this.state);
+                    // Somebody asked for it after the look that found nothing to wait for.
+                    if state.watched.get(&name) == Some(&true) {
+                        continue;
+                    }
                     state.watched.remove(&name);
                     state.idle.push(lane);
                     return;
@@ -120,8 +195,8 @@ impl Watch {
             return locked(&self.state).waiting.contains_key(name);
         };
         let answer = Answer::new(&answer);
-        for id in answer.ring(&self.bells) {
-            self.forget(name, id);
+        for id in answer.ring_if(&self.bells, |id| self.waits(name, id)) {
+            self.got_in(name, id);
         }
         match answer.verdict {
             "N" | "M" => false,

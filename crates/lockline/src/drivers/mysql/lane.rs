@@ -1,17 +1,21 @@
-//! One connection, which carries one statement at a time, made again for as long as it takes. Statements wait in line for it,
-//! so that a leave never overtakes its join, and a caller who goes away disturbs nobody.
+//! One connection, which carries one statement at a time, made again for as long as it takes. Callers wait in line for it, so that
+//! a leave never overtakes its join, and one who goes away disturbs nobody.
 
+use std::borrow::Cow;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
 use sqlx::{Arguments, AssertSqlSafe, ConnectOptions, Executor, Row};
-use tokio::sync::{mpsc, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, oneshot};
 
 use super::config::{MysqlConfig, Tls};
 use super::error::{explain, is_conflict};
 use super::schema;
-use crate::driver::Bells;
+use crate::driver::{Bells, Verb};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long one attempt to connect may take.
@@ -23,6 +27,11 @@ const SILENT_FOR: Duration = Duration::from_secs(10);
 /// How often a statement is sent that the server takes back because of others. It has the same claim id each time.
 const TRIES: usize = 5;
 
+/// Settings of the session. With a snapshot a verb would decide by what was before it got the line's row, and locks between rows
+/// make deadlocks: read committed.
+const SESSION: &str = "SET SESSION group_concat_max_len = 1000000, innodb_lock_wait_timeout = 5, autocommit = 1; \
+     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
 /// A value of a statement.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
@@ -32,41 +41,66 @@ pub(super) enum Value {
     Null,
 }
 
-/// A statement on its way.
-struct Request {
-    operation: &'static str,
-    text: Arc<str>,
-    values: Vec<Value>,
-    reply: oneshot::Sender<Result<Vec<MySqlRow>>>,
-}
-
-/// A way to the server.
+/// A way to the server: one session, which whoever asks has to himself until it is answered.
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
-    requests: mpsc::UnboundedSender<Request>,
+    session: Arc<Mutex<Session>>,
+    _open: Arc<oneshot::Sender<()>>,
 }
 
 impl Lane {
-    /// A lane that connects when it is first used. Its task ends with it.
-    pub(super) fn new(config: MysqlConfig, address: Arc<str>, bells: Bells) -> Lane {
-        let (requests, queue) = mpsc::unbounded_channel();
-        tokio::spawn(carry(Session { config, address, connection: None, lost: false, bells }, queue));
-        Lane { requests }
+    /// A lane that connects when it is first used, unless it is given a session.
+    pub(super) fn new(
+        config: MysqlConfig,
+        address: Arc<str>,
+        bells: Bells,
+        connection: Option<MySqlConnection>,
+    ) -> Lane {
+        let lost = connection.is_some();
+        let session = Session { config, address, connection, is_under_way: false, lost, bells };
+        let session = Arc::new(Mutex::new(session));
+        let (open, closed) = oneshot::channel();
+        // A task has it, too, for as long as there is a lane. A fork of this process has no tasks that run; if its copy of the lane
+        // were all there is, dropping that would take the connection off the list of events that it shares with this process.
+        let kept = session.clone();
+        tokio::spawn(async move {
+            let _ = closed.await;
+            drop(kept);
+        });
+        Lane { session, _open: Arc::new(open) }
     }
 
-    /// Sends a statement behind those that were sent before.
-    pub(super) fn ask(
+    /// Sends a statement behind those that were asked for before.
+    pub(super) async fn ask(
         &self,
         operation: &'static str,
-        text: Arc<str>,
+        text: impl Into<Cow<'static, str>>,
         values: Vec<Value>,
-    ) -> impl Future<Output = Result<Vec<MySqlRow>>> + Send + 'static {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.requests.send(Request { operation, text, values, reply });
-        async move {
-            let gone = || Error::new(ErrorKind::Closed, operation, "the runtime of the connection is gone");
-            sent.map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())?
+    ) -> Result<Vec<MySqlRow>> {
+        let text = text.into();
+        let mut session = self.session.clone().lock_owned().await;
+        UnderWay(Some(Box::pin(async move { session.run(operation, &text, &values).await }))).await
+    }
+}
+
+/// A statement under way. Whoever drops it leaves it to a task: half of an answer would be read by the next one who asks.
+struct UnderWay(Option<Verb<'static, Vec<MySqlRow>>>);
+
+impl Future for UnderWay {
+    type Output = Result<Vec<MySqlRow>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(statement) = &mut self.0 else { return Poll::Pending };
+        let answer = ready!(statement.as_mut().poll(context));
+        self.0 = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let (Some(statement), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(statement);
         }
     }
 }
@@ -77,45 +111,42 @@ pub(super) fn text_of(rows: &[MySqlRow]) -> Option<String> {
     row.try_get::<String, _>(0).ok().or_else(|| String::from_utf8(row.try_get::<Vec<u8>, _>(0).ok()?).ok())
 }
 
-async fn carry(mut session: Session, mut queue: mpsc::UnboundedReceiver<Request>) {
-    while let Some(request) = queue.recv().await {
-        // Nobody waits for it, and it was never sent.
-        if request.reply.is_closed() {
-            continue;
-        }
-        let answer = session.run(&request).await;
-        let _ = request.reply.send(answer);
-    }
-}
-
+#[derive(Debug)]
 struct Session {
     config: MysqlConfig,
     address: Arc<str>,
     connection: Option<MySqlConnection>,
+    /// Set while a statement has not been answered. Found set, its runtime ended in the middle of it.
+    is_under_way: bool,
     /// There was a session before: bells may have been lost with it.
     lost: bool,
     bells: Bells,
 }
 
 impl Session {
-    async fn run(&mut self, request: &Request) -> Result<Vec<MySqlRow>> {
+    async fn run(&mut self, operation: &'static str, text: &str, values: &[Value]) -> Result<Vec<MySqlRow>> {
+        if std::mem::replace(&mut self.is_under_way, false) {
+            self.connection = None;
+        }
         for n in 1.. {
-            self.connect(request).await?;
+            self.connect().await?;
             let Some(connection) = self.connection.as_mut() else { continue };
-            let statement = send(connection, &self.config, request);
-            let error = match tokio::time::timeout(SILENT_FOR, statement).await {
+            self.is_under_way = true;
+            let statement = send(connection, &self.config, text, values);
+            let answered = tokio::time::timeout(SILENT_FOR, statement).await;
+            self.is_under_way = false;
+            let error = match answered {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(e)) if is_conflict(&e) && n < TRIES => continue,
                 Ok(Err(e)) => {
                     if e.as_database_error().is_none() {
                         self.connection = None;
                     }
-                    explain(request.operation, &self.address, &e, true)
+                    explain(operation, &self.address, &e, true)
                 }
                 Err(_) => {
                     self.connection = None;
-                    Error::new(ErrorKind::Unknown, request.operation, "the server does not answer")
-                        .at(&self.address)
+                    Error::new(ErrorKind::Unknown, operation, "the server does not answer").at(&self.address)
                 }
             };
             // A server that became read-only is left: the address may lead to another one by now.
@@ -124,12 +155,11 @@ impl Session {
             }
             return Err(error);
         }
-        Err(Error::new(ErrorKind::Unavailable, request.operation, "the server could not do it now")
-            .at(&self.address))
+        Err(Error::new(ErrorKind::Unavailable, operation, "the server could not do it now").at(&self.address))
     }
 
-    /// Connects if there is no connection, for as long as somebody waits for it.
-    async fn connect(&mut self, request: &Request) -> Result<()> {
+    /// Connects if there is no connection, for as long as its caller waits for it.
+    async fn connect(&mut self) -> Result<()> {
         let mut pause = PAUSES.0;
         while self.connection.is_none() {
             match connect(&self.config, &self.address).await {
@@ -139,16 +169,11 @@ impl Session {
                         self.bells.look_at_all();
                     }
                 }
-                Err(error) if error.kind() != ErrorKind::Unavailable || request.reply.is_closed() => {
-                    return Err(error);
-                }
+                Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
                 Err(error) => {
                     tracing::debug!(%error, "cannot connect again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSES.1);
-                    if request.reply.is_closed() {
-                        return Err(error);
-                    }
                 }
             }
         }
@@ -159,7 +184,8 @@ impl Session {
 async fn send(
     connection: &mut MySqlConnection,
     config: &MysqlConfig,
-    request: &Request,
+    text: &str,
+    values: &[Value],
 ) -> Result<Vec<MySqlRow>, sqlx::Error> {
     #[cfg(test)]
     if let Some(clock) = &config.clock {
@@ -167,17 +193,17 @@ async fn send(
         sqlx::raw_sql(AssertSqlSafe(format!("SET @clock = {now}"))).execute(&mut *connection).await?;
     }
     let _ = config;
-    let mut values = MySqlArguments::default();
-    for value in &request.values {
+    let mut arguments = MySqlArguments::default();
+    for value in values {
         match value {
-            Value::Bits(bits) => values.add(bits.to_be_bytes().as_slice()),
-            Value::Bytes(bytes) => values.add(bytes.as_slice()),
-            Value::Int(number) => values.add(number),
-            Value::Null => values.add(None::<Vec<u8>>),
+            Value::Bits(bits) => arguments.add(bits.to_be_bytes().as_slice()),
+            Value::Bytes(bytes) => arguments.add(bytes.as_slice()),
+            Value::Int(number) => arguments.add(number),
+            Value::Null => arguments.add(None::<Vec<u8>>),
         }
         .map_err(sqlx::Error::Encode)?;
     }
-    connection.fetch_all(sqlx::query_with(AssertSqlSafe(request.text.to_string()), values)).await
+    connection.fetch_all(sqlx::query_with(AssertSqlSafe(text.to_owned()), arguments)).await
 }
 
 /// A session that is ready for verbs.
@@ -199,8 +225,7 @@ pub(super) async fn connect(config: &MysqlConfig, address: &Arc<str>) -> Result<
     let options = options.disable_statement_logging();
     let all = async {
         let mut connection = options.connect().await.map_err(fail)?;
-        let set = "SET SESSION group_concat_max_len = 1000000, innodb_lock_wait_timeout = 5, autocommit = 1";
-        connection.execute(set).await.map_err(fail)?;
+        connection.execute(sqlx::raw_sql(SESSION)).await.map_err(fail)?;
         let row = connection.fetch_one("SELECT @@global.read_only").await.map_err(fail)?;
         if row.try_get::<i64, _>(0).is_ok_and(|read_only| read_only != 0) {
             let message = "the server is read-only: a replica, or an old primary after a failover";

@@ -2,21 +2,25 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
+use sqlx::Row;
 use sqlx::mysql::MySqlRow;
-use sqlx::{Connection, Row};
 
 use super::bell::Watch;
 use super::config::{MysqlConfig, Tls};
 use super::lane::{Lane, Value, connect, text_of};
-use crate::driver::{Bells, Query};
+use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
-    ticket_column, would_wait_for_itself,
+    Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
+    ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
 use crate::name::Name;
+
+/// How often a client that waits looks for evictions. Who gets in is told by the one before it, not by a letter.
+const LETTERS: Duration = Duration::from_millis(500);
 
 /// The six verbs on one server.
 #[derive(Debug)]
@@ -29,6 +33,7 @@ pub(super) struct Verbs {
     process: u128,
     bells: Bells,
     watch: Arc<Watch>,
+    letters: Arc<LetterBox>,
 }
 
 fn bytes(text: &str) -> Value {
@@ -39,18 +44,18 @@ impl Verbs {
     pub(super) async fn open(config: MysqlConfig, bells: Bells) -> Result<Verbs> {
         config.check()?;
         let address: Arc<str> = config.address().into();
-        let far = !matches!(config.host.as_str(), "localhost" | "127.0.0.1" | "::1");
-        if config.tls == Tls::Off && config.login.password.is_some() && far {
-            tracing::warn!(engine = %address, "the password goes to another host without TLS: say ssl-mode=verify_identity");
+        if config.tls == Tls::Off {
+            warn_of_clear_password(&address, &[&config.host], &config.login, "ssl-mode=verify_identity");
         }
-        // The lanes try for as long as somebody waits; the first connection of all is to fail at once, and say why.
-        let first = connect(&config, &address).await?;
-        let _ = first.close().await;
+        // The lanes try for as long as somebody waits; the first connection of all is to fail at once, and say why. It is the one
+        // that renewals go over, which are not to wait for it.
+        let mut first = Some(connect(&config, &address).await?);
         let process = ClaimId::random().as_u128();
-        let lane = |_| Lane::new(config.clone(), address.clone(), bells.clone());
-        let lanes = (0..config.connections).map(lane).collect();
+        let lane = |_| Lane::new(config.clone(), address.clone(), bells.clone(), first.take());
+        let lanes: Vec<Lane> = (0..config.connections).map(lane).collect();
         let watch = Watch::new(config.clone(), address.clone(), process, bells.clone());
-        Ok(Verbs { address, lanes, process, bells, watch })
+        let letters = letters_of(process, lanes[0].clone(), bells.clone());
+        Ok(Verbs { address, lanes, process, bells, watch, letters })
     }
 
     pub(super) fn address(&self) -> &Arc<str> {
@@ -69,7 +74,7 @@ impl Verbs {
         text: &'static str,
         values: Vec<Value>,
     ) -> Result<String> {
-        let rows = lane.ask(operation, text.into(), values).await?;
+        let rows = lane.ask(operation, text, values).await?;
         text_of(&rows).ok_or_else(|| nonsense(operation, &self.address))
     }
 
@@ -99,7 +104,8 @@ impl Verbs {
             return Err(would_wait_for_itself(claim, &self.address));
         }
         let standing = answer.standing().ok_or_else(|| nonsense("join", &self.address))?;
-        self.watch.note(&claim.name, claim.id, standing);
+        self.watch.stands(&claim.name, claim.id, standing, !answer.is_behind_own());
+        self.letters.note(claim.id, standing);
         Ok(standing)
     }
 
@@ -121,7 +127,8 @@ impl Verbs {
         answer.ring(&self.bells);
         let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
         for (place, standing) in places.iter().zip(&standings) {
-            self.watch.note(&place.name, place.id, *standing);
+            self.watch.still_stands(&place.name, place.id, *standing);
+            self.letters.note(place.id, *standing);
         }
         Ok(standings)
     }
@@ -136,13 +143,14 @@ impl Verbs {
             Value::Bits(self.process),
         ];
         self.watch.forget(&place.name, place.id);
+        self.letters.forget(place.id);
         let answer =
             self.routine(self.lane_of(line), "leave", "CALL lockline_leave(?, ?, ?, ?, ?)", values).await?;
-        for id in Answer::new(&answer).ring(&self.bells) {
-            self.watch.forget(&place.name, id);
+        let let_in = Answer::new(&answer).ring(&self.bells);
+        for id in &let_in {
+            self.watch.got_in(&place.name, *id);
         }
-        // Another of ours may wait in this line, and now behind somebody else.
-        self.watch.watch(&place.name);
+        self.watch.left(&place.name, !let_in.is_empty());
         Ok(())
     }
 
@@ -177,8 +185,8 @@ impl Verbs {
             let text = include_str!("sql/view.sql").replace("IN (?)", &format!("IN ({marks})"));
             #[cfg(test)]
             let text = self.on_test_clock(text);
-            let values = some.iter().map(|line| Value::Bits(*line)).collect();
-            for row in lane.ask("view", text.into(), values).await? {
+            let values: Vec<Value> = some.iter().map(|line| Value::Bits(*line)).collect();
+            for row in lane.ask("view", text, values).await? {
                 rows.push(claim_row(&row).map_err(|e| nonsense("view", &self.address).caused_by(e))?);
             }
         }
@@ -186,7 +194,7 @@ impl Verbs {
     }
 
     async fn all_lines(&self) -> Result<Vec<u128>> {
-        let rows = self.lanes[0].ask("view", include_str!("sql/names.sql").into(), Vec::new()).await?;
+        let rows = self.lanes[0].ask("view", include_str!("sql/names.sql"), Vec::new()).await?;
         let key = |row: &MySqlRow| {
             let bytes: Vec<u8> = row.try_get(0).ok()?;
             Some(u128::from_be_bytes(bytes.try_into().ok()?))
@@ -198,6 +206,18 @@ impl Verbs {
     fn on_test_clock(&self, text: String) -> String {
         if self.watch.has_test_clock() { text.replace(super::schema::CLOCK, "@clock") } else { text }
     }
+}
+
+fn letters_of(process: u128, lane: Lane, bells: Bells) -> Arc<LetterBox> {
+    let fetch = move || -> Verb<'static, String> {
+        let lane = lane.clone();
+        Box::pin(async move {
+            let rows =
+                lane.ask("letters", include_str!("sql/letters.sql"), vec![Value::Bits(process)]).await?;
+            Ok(text_of(&rows).unwrap_or_default())
+        })
+    };
+    LetterBox::new(Box::new(fetch), LETTERS, bells)
 }
 
 /// A place as lockline_renew takes it.

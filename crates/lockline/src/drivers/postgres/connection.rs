@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::types::{ToSql, Type};
@@ -32,8 +32,13 @@ const SILENT_FOR: Duration = Duration::from_secs(10);
 const SESSION: &str = "-c default_transaction_isolation=read\\ committed -c lock_timeout=5s -c statement_timeout=0 \
      -c idle_in_transaction_session_timeout=10s -c enable_seqscan=off -c client_min_messages=warning";
 
-/// A value with its type, because a pooler knows no prepared statements.
-pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+/// A value with its type, because a pooler knows no prepared statements; owned, because a statement outlives its caller there.
+pub(super) type Param = (Box<dyn ToSql + Send + Sync>, Type);
+
+/// A value as a statement takes it.
+pub(super) fn param(value: impl ToSql + Send + Sync + 'static, kind: Type) -> Param {
+    (Box::new(value), kind)
+}
 
 /// The statements that verbs send.
 #[derive(Clone, Copy, Debug)]
@@ -43,16 +48,18 @@ pub(super) enum Ask {
     Leave,
     Evict,
     Tick,
+    Letters,
     Names,
     View,
 }
 
-const ASKS: [(Ask, &str); 7] = [
+const ASKS: [(Ask, &str); 8] = [
     (Ask::Join, "SELECT \"lockline\".join($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14)"),
     (Ask::Renew, "SELECT \"lockline\".renew($1,$2,$3,$4,$5,$6)"),
     (Ask::Leave, "SELECT \"lockline\".leave($1,$2,$3,$4,$5)"),
     (Ask::Evict, "SELECT \"lockline\".evict($1,$2,$3,$4,$5)"),
     (Ask::Tick, "SELECT \"lockline\".tick($1,$2)"),
+    (Ask::Letters, "SELECT \"lockline\".read_letters($1)"),
     (Ask::Names, include_str!("sql/names.sql")),
     (Ask::View, include_str!("sql/view.sql")),
 ];
@@ -80,6 +87,9 @@ struct Live {
     texts: Vec<String>,
     /// Prepared, unless a pooler may give every statement another session.
     prepared: Vec<Statement>,
+    /// Behind a pooler one statement goes at a time. PgBouncer 1.18 gives the session to somebody else as soon as the first of
+    /// several is answered, and the other answers with it (pgbouncer#759).
+    turn: Option<Arc<Mutex<()>>>,
     /// Ends the session.
     end: Arc<Notify>,
 }
@@ -122,11 +132,7 @@ impl Connection {
                 State::Down(None) => {}
             }
             if state.changed().await.is_err() {
-                return Err(Error::new(
-                    ErrorKind::Closed,
-                    operation,
-                    "the runtime of the connection is gone",
-                ));
+                return Err(gone(operation));
             }
         }
     }
@@ -136,16 +142,27 @@ impl Connection {
         &self,
         operation: &'static str,
         ask: Ask,
-        params: &[Param<'_>],
+        params: Vec<Param>,
     ) -> Result<Vec<Row>> {
         let live = self.live(operation).await?;
-        let index = ask as usize;
-        let answer = match live.prepared.get(index) {
-            Some(statement) => {
-                let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-                live.client.query(statement, &values).await
+        let answer = match &live.turn {
+            None => live.send(ask, &params).await,
+            Some(turn) => {
+                let (turn, asked) = (turn.clone().lock_owned().await, live.clone());
+                // In a task of its own: a caller that goes away must not let the next statement go before the answer. A session
+                // that does not answer at all is given up.
+                let asking = tokio::spawn(async move {
+                    let answer = tokio::time::timeout(SILENT_FOR, asked.send(ask, &params)).await;
+                    if answer.is_err() {
+                        asked.end.notify_one();
+                    }
+                    drop(turn);
+                    answer
+                });
+                asking.await.map_err(|_| gone(operation))?.map_err(|_| {
+                    Error::new(ErrorKind::Unknown, operation, "the server does not answer").at(&self.address)
+                })?
             }
-            None => live.client.query_typed(&live.texts[index], params).await,
         };
         answer.map_err(|e| {
             let error = explain(operation, &self.address, &e, true);
@@ -162,7 +179,7 @@ impl Connection {
         &self,
         operation: &'static str,
         ask: Ask,
-        params: &[Param<'_>],
+        params: Vec<Param>,
     ) -> Result<String> {
         let rows = self.ask(operation, ask, params).await?;
         rows.first()
@@ -174,6 +191,24 @@ impl Connection {
     pub(super) async fn operator(&self, statement: &str) {
         self.live("test").await.unwrap().client.batch_execute(statement).await.unwrap();
     }
+}
+
+impl Live {
+    async fn send(&self, ask: Ask, params: &[Param]) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let values = params.iter().map(|(value, _)| value.as_ref() as &(dyn ToSql + Sync));
+        match self.prepared.get(ask as usize) {
+            Some(statement) => self.client.query(statement, &values.collect::<Vec<_>>()).await,
+            None => {
+                let typed: Vec<_> =
+                    values.zip(params).map(|(value, (_, kind))| (value, kind.clone())).collect();
+                self.client.query_typed(&self.texts[ask as usize], &typed).await
+            }
+        }
+    }
+}
+
+fn gone(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Closed, operation, "the runtime of the connection is gone")
 }
 
 /// What a connection is made from.
@@ -250,7 +285,8 @@ impl Maker {
         if let Some(channel) = &self.channel {
             client.batch_execute(&format!("LISTEN \"{channel}\"")).await.map_err(fail)?;
         }
-        Ok(Live { client, texts, prepared, end })
+        let turn = (self.config.pooler == Pooler::Transaction).then(Arc::default);
+        Ok(Live { client, texts, prepared, turn, end })
     }
 }
 

@@ -19,6 +19,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("sql/renew.sql"),
     include_str!("sql/leave.sql"),
     include_str!("sql/evict.sql"),
+    include_str!("sql/letters.sql"),
 ];
 
 /// A statement of ours in a schema of another name.

@@ -8,29 +8,30 @@ use tokio_postgres::types::Type;
 
 use super::bits::Bits;
 use super::config::{Pooler, PostgresConfig, Tls};
-use super::connection::{Ask, Connection};
-use crate::driver::{Bells, Query};
+use super::connection::{Ask, Connection, param};
+use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
-    ticket_column, would_wait_for_itself,
+    Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
+    ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
 use crate::name::Name;
 
-/// How often the next in line looks behind a pooler: a handover between clients takes half of it on average, and a line costs
-/// the server about forty looks a second, however long it is.
-const LOOK_WITHOUT_BELL: Duration = Duration::from_millis(25);
+/// How often a client that waits reads its letters behind a pooler, which passes no notifications: a handover between clients
+/// takes half of it on average, and a client costs the server forty short statements a second, however many of its claims wait.
+const LETTERS: Duration = Duration::from_millis(25);
 
 /// The six verbs on one server.
 #[derive(Debug)]
 pub(super) struct Verbs {
     address: Arc<str>,
-    /// Each lock's verbs go over one of them, so that a leave never overtakes its join.
-    connections: Vec<Connection>,
+    /// Each lock's joins and leaves go over one of them, so that a leave never overtakes its join; what is about many over the first.
+    connections: Vec<Arc<Connection>>,
     /// This client, to the server: whose bells are whose.
     process: Bits,
-    listens: bool,
+    /// `None` if it hears notifications.
+    letters: Option<Arc<LetterBox>>,
     bells: Bells,
 }
 
@@ -38,21 +39,24 @@ impl Verbs {
     pub(super) async fn open(config: PostgresConfig, bells: Bells) -> Result<Verbs> {
         config.check()?;
         let address: Arc<str> = config.address().into();
-        let local = |host: &str| matches!(host, "localhost" | "127.0.0.1" | "::1") || host.starts_with('/');
-        let far = !config.hosts.iter().all(|(host, _)| local(host));
-        if config.tls == Tls::Off && config.login.password.is_some() && far {
-            tracing::warn!(engine = %address, "the password goes to another host without TLS: say sslmode=verify-full");
+        if config.tls == Tls::Off {
+            let hosts: Vec<&str> = config.hosts.iter().map(|(host, _)| host.as_str()).collect();
+            warn_of_clear_password(&address, &hosts, &config.login, "sslmode=verify-full");
         }
         let process = Bits(ClaimId::random().as_u128());
         let listens = config.pooler == Pooler::None;
         let mut connections = Vec::new();
-        for nth in 0..config.connections {
+        // One statement at a time goes behind a pooler: renewals and letters are not to wait behind a thousand joins.
+        let others = usize::from(!listens);
+        for nth in 0..config.connections + others {
             // As `ring` in line.sql writes it.
             let channel = (nth == 0 && listens).then(|| format!("lockline_{}", hyphenated(process.0)));
-            connections
-                .push(Connection::open(config.clone(), address.clone(), channel, bells.clone()).await?);
+            let connection =
+                Connection::open(config.clone(), address.clone(), channel, bells.clone()).await?;
+            connections.push(Arc::new(connection));
         }
-        Ok(Verbs { address, connections, process, listens, bells })
+        let letters = (!listens).then(|| letters_of(process, connections[0].clone(), bells.clone()));
+        Ok(Verbs { address, connections, process, letters, bells })
     }
 
     pub(super) fn address(&self) -> &Arc<str> {
@@ -60,8 +64,9 @@ impl Verbs {
     }
 
     fn way_of(&self, line: u128) -> &Connection {
-        let nth = line % self.connections.len() as u128;
-        &self.connections[usize::try_from(nth).unwrap_or(0)]
+        let ways = &self.connections[usize::from(self.letters.is_some())..];
+        let nth = line % ways.len() as u128;
+        &ways[usize::try_from(nth).unwrap_or(0)]
     }
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
@@ -73,21 +78,21 @@ impl Verbs {
             .routine(
                 "join",
                 Ask::Join,
-                &[
-                    (&Bits(line), Type::UUID),
-                    (&claim.name.as_str(), Type::TEXT),
-                    (&Bits(claim.id.as_u128()), Type::UUID),
-                    (&kind, Type::INT2),
-                    (&permits, Type::INT8),
-                    (&limit, Type::INT8),
-                    (&micros(claim.lease), Type::INT8),
-                    (&wait, Type::BOOL),
-                    (&who.owner, Type::TEXT),
-                    (&who.host, Type::TEXT),
-                    (&i64::from(who.pid), Type::INT8),
-                    (&claim.identity.as_deref(), Type::TEXT),
-                    (&self.process, Type::UUID),
-                    (&self.listens, Type::BOOL),
+                vec![
+                    param(Bits(line), Type::UUID),
+                    param(claim.name.as_str().to_owned(), Type::TEXT),
+                    param(Bits(claim.id.as_u128()), Type::UUID),
+                    param(kind, Type::INT2),
+                    param(permits, Type::INT8),
+                    param(limit, Type::INT8),
+                    param(micros(claim.lease), Type::INT8),
+                    param(wait, Type::BOOL),
+                    param(who.owner.clone(), Type::TEXT),
+                    param(who.host.clone(), Type::TEXT),
+                    param(i64::from(who.pid), Type::INT8),
+                    param(claim.identity.as_deref().map(str::to_owned), Type::TEXT),
+                    param(self.process, Type::UUID),
+                    param(self.letters.is_none(), Type::BOOL),
                 ],
             )
             .await?;
@@ -97,17 +102,13 @@ impl Verbs {
             return Err(would_wait_for_itself(claim, &self.address));
         }
         let standing = answer.standing().ok_or_else(|| nonsense("join", &self.address))?;
-        Ok(self.unless_rung(standing))
+        self.note(claim.id, standing);
+        Ok(standing)
     }
 
-    /// Without a bell from others whoever is next looks often, and the further back the less.
-    fn unless_rung(&self, standing: Standing) -> Standing {
-        match standing {
-            Standing::Waiting { ticket, ahead, look_again } if !self.listens => {
-                let look_again = look_again.min(LOOK_WITHOUT_BELL * ahead.clamp(1, 1000));
-                Standing::Waiting { ticket, ahead, look_again }
-            }
-            other => other,
+    fn note(&self, id: ClaimId, standing: Standing) {
+        if let Some(letters) = &self.letters {
+            letters.note(id, standing);
         }
     }
 
@@ -123,32 +124,38 @@ impl Verbs {
             .routine(
                 "renew",
                 Ask::Renew,
-                &[
-                    (&lines, Type::UUID_ARRAY),
-                    (&ids, Type::UUID_ARRAY),
-                    (&tickets, Type::INT8_ARRAY),
-                    (&leases, Type::INT8_ARRAY),
-                    (&last, Type::BOOL_ARRAY),
-                    (&self.process, Type::UUID),
+                vec![
+                    param(lines, Type::UUID_ARRAY),
+                    param(ids, Type::UUID_ARRAY),
+                    param(tickets, Type::INT8_ARRAY),
+                    param(leases, Type::INT8_ARRAY),
+                    param(last, Type::BOOL_ARRAY),
+                    param(self.process, Type::UUID),
                 ],
             )
             .await?;
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
         let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
-        Ok(standings.into_iter().map(|standing| self.unless_rung(standing)).collect())
+        for (place, standing) in places.iter().zip(&standings) {
+            self.note(place.id, *standing);
+        }
+        Ok(standings)
     }
 
     pub(super) async fn leave(&self, place: &Place) -> Result<()> {
+        if let Some(letters) = &self.letters {
+            letters.forget(place.id);
+        }
         let line = line_key(place.name.as_str());
-        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
-            (&Bits(line), Type::UUID),
-            (&place.name.as_str(), Type::TEXT),
-            (&Bits(place.id.as_u128()), Type::UUID),
-            (&ticket_column(place.ticket), Type::INT8),
-            (&self.process, Type::UUID),
+        let params = vec![
+            param(Bits(line), Type::UUID),
+            param(place.name.as_str().to_owned(), Type::TEXT),
+            param(Bits(place.id.as_u128()), Type::UUID),
+            param(ticket_column(place.ticket), Type::INT8),
+            param(self.process, Type::UUID),
         ];
-        let answer = self.way_of(line).routine("leave", Ask::Leave, &params).await?;
+        let answer = self.way_of(line).routine("leave", Ask::Leave, params).await?;
         Answer::new(&answer).ring(&self.bells);
         Ok(())
     }
@@ -160,12 +167,12 @@ impl Verbs {
             .routine(
                 "evict",
                 Ask::Evict,
-                &[
-                    (&Bits(line), Type::UUID),
-                    (&name.as_str(), Type::TEXT),
-                    (&ticket_column(Some(ticket)), Type::INT8),
-                    (&at_once, Type::BOOL),
-                    (&self.process, Type::UUID),
+                vec![
+                    param(Bits(line), Type::UUID),
+                    param(name.as_str().to_owned(), Type::TEXT),
+                    param(ticket_column(Some(ticket)), Type::INT8),
+                    param(at_once, Type::BOOL),
+                    param(self.process, Type::UUID),
                 ],
             )
             .await?;
@@ -181,13 +188,12 @@ impl Verbs {
         };
         let mut rows = Vec::new();
         for some in lines.chunks(LINES) {
-            let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-                [(&some, Type::UUID_ARRAY), (&self.process, Type::UUID)];
+            let lines = || param(some.to_vec(), Type::UUID_ARRAY);
             let way = &self.connections[0];
             // Sent one behind the other, and answered together.
             let (ticked, read) = tokio::join!(
-                way.routine("view", Ask::Tick, &params),
-                way.ask("view", Ask::View, &params[..1])
+                way.routine("view", Ask::Tick, vec![lines(), param(self.process, Type::UUID)]),
+                way.ask("view", Ask::View, vec![lines()])
             );
             Answer::new(&ticked?).ring(&self.bells);
             for row in read? {
@@ -198,7 +204,7 @@ impl Verbs {
     }
 
     async fn all_lines(&self) -> Result<Vec<Bits>> {
-        let rows = self.connections[0].ask("view", Ask::Names, &[]).await?;
+        let rows = self.connections[0].ask("view", Ask::Names, Vec::new()).await?;
         rows.iter()
             .map(|row| row.try_get(0).map_err(|e| nonsense("view", &self.address).caused_by(e)))
             .collect()
@@ -208,6 +214,15 @@ impl Verbs {
     pub(super) fn first_connection(&self) -> &Connection {
         &self.connections[0]
     }
+}
+
+fn letters_of(process: Bits, connection: Arc<Connection>, bells: Bells) -> Arc<LetterBox> {
+    let fetch = move || -> Verb<'static, String> {
+        let connection = connection.clone();
+        let params = vec![param(process, Type::UUID)];
+        Box::pin(async move { connection.routine("letters", Ask::Letters, params).await })
+    };
+    LetterBox::new(Box::new(fetch), LETTERS, bells)
 }
 
 /// As PostgreSQL writes a `uuid`.

@@ -51,6 +51,19 @@ pub(in crate::drivers) fn host_and_port(text: &str, usual: u16) -> Result<(Strin
     Ok((if host.is_empty() { "127.0.0.1" } else { host }.to_owned(), port))
 }
 
+/// Says so if a password is about to go to another host in the clear.
+pub(in crate::drivers) fn warn_of_clear_password(
+    address: &str,
+    hosts: &[&str],
+    login: &Login,
+    instead: &str,
+) {
+    let local = |host: &&str| matches!(*host, "localhost" | "127.0.0.1" | "::1") || host.starts_with('/');
+    if login.password.is_some() && !hosts.iter().all(local) {
+        tracing::warn!(engine = %address, "the password goes to another host without TLS: say {instead}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,16 +22,32 @@ impl<'a> Answer<'a> {
     /// Rings what is to be rung in this process. Done before the answer is given to its caller: a claim that got in by a
     /// release is told before the release returns. Answers whose they were.
     pub(in crate::drivers) fn ring(&self, board: &Bells) -> Vec<ClaimId> {
+        self.ring_if(board, |_| true)
+    }
+
+    /// The same for those whose bell is news.
+    pub(in crate::drivers) fn ring_if(
+        &self,
+        board: &Bells,
+        is_news: impl Fn(ClaimId) -> bool,
+    ) -> Vec<ClaimId> {
         let ring = |(name, bell): (Name, Bell)| {
             board.ring(&name, &bell);
             bell.id
         };
-        self.bells.lines().filter_map(decode_bell).map(ring).collect()
+        let bells = self.bells.lines().filter_map(decode_bell);
+        bells.filter(|(_, bell)| is_news(bell.id)).map(ring).collect()
     }
 
     /// One standing.
     pub(in crate::drivers) fn standing(&self) -> Option<Standing> {
         standing(self.verdict)
+    }
+
+    /// Whether the answer to a join says that the claim before it is this client's, too: its last word is `0`.
+    #[cfg(feature = "mysql")]
+    pub(in crate::drivers) fn is_behind_own(&self) -> bool {
+        self.verdict.split(' ').nth(5) == Some("0")
     }
 
     /// As many standings as were asked for.

@@ -7,12 +7,16 @@
 
 mod address;
 mod answer;
+mod letters;
+#[cfg(test)]
+pub(super) mod testing;
 mod view;
 
-pub(super) use address::{Login, host_and_port};
+pub(super) use address::{Login, host_and_port, warn_of_clear_password};
 pub(super) use answer::Answer;
 #[cfg(feature = "postgres")]
 pub(super) use answer::decode_bell;
+pub(super) use letters::LetterBox;
 pub(super) use view::{ClaimRow, assemble};
 
 use std::sync::Arc;

@@ -12,7 +12,6 @@ BEGIN
         ROLLBACK;
         RESIGNAL;
     END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     SELECT in_through, seen_us INTO l_through, l_seen FROM lockline_lines WHERE line = p_line FOR UPDATE;
     IF l_through IS NOT NULL THEN
@@ -21,6 +20,11 @@ BEGIN
         SELECT COUNT(*), GROUP_CONCAT(IF(process = p_me,
                 CONCAT('\n', ticket, ' ', LOWER(HEX(id)), ' out ', HEX(p_name)), '') SEPARATOR '')
             INTO found_, outs FROM lockline_claims WHERE line = p_line AND ticket = p_ticket;
+        DELETE FROM lockline_letters WHERE until_us <= now_us;
+        INSERT INTO lockline_letters (process, id, ticket, name, until_us)
+            SELECT process, id, ticket, p_name, now_us + lease_us FROM lockline_claims
+                WHERE line = p_line AND ticket = p_ticket AND process <> p_me
+            ON DUPLICATE KEY UPDATE ticket = VALUES(ticket), until_us = VALUES(until_us);
         IF p_ticket <= l_through AND NOT p_at_once THEN
             -- Its holder may still be at work: its place stands until its lease ends.
             UPDATE lockline_claims SET closed = TRUE WHERE line = p_line AND ticket = p_ticket;

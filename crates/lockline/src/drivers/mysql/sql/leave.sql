@@ -1,40 +1,24 @@
 -- Removes a claim, in, waiting or unknown: nothing of it remains.
+--
+-- The common case first: the only claim leaves, so there is nobody to look at and nobody to ring.
 CREATE PROCEDURE lockline_leave(
     IN p_line BINARY(16), IN p_name VARBINARY(512), IN p_id BINARY(16), IN p_ticket BIGINT, IN p_me BINARY(16)
 )
 BEGIN
-    DECLARE l_through, l_seen, l_lapse, now_us, c_ticket, through BIGINT;
-    DECLARE is_empty BOOLEAN;
-    DECLARE bells LONGTEXT DEFAULT '';
-    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
         ROLLBACK;
         RESIGNAL;
     END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
-    SELECT in_through, seen_us, next_lapse_us INTO l_through, l_seen, l_lapse
-        FROM lockline_lines WHERE line = p_line FOR UPDATE;
-    IF l_through IS NOT NULL THEN
-        SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
-        IF now_us < l_seen OR now_us >= l_lapse THEN
-            -- Whoever leaves is not told that it could have got in.
-            CALL lockline_drop_lapsed(p_line, now_us, l_seen);
-            CALL lockline_settle_line(p_line, now_us, p_id, p_me, bells);
-            SELECT in_through INTO l_through FROM lockline_lines WHERE line = p_line;
-        END IF;
-        SELECT ticket INTO c_ticket FROM lockline_claims WHERE line = p_line AND id = p_id;
-        IF c_ticket IS NULL THEN
-            UPDATE lockline_lines SET seen_us = now_us WHERE line = p_line;
-        ELSE
-            DELETE FROM lockline_claims WHERE line = p_line AND ticket = c_ticket AND id = p_id;
-            CALL lockline_settle(p_line, p_name, l_through, NULL, p_me, through, is_empty, bells);
-            IF NOT is_empty THEN
-                UPDATE lockline_lines SET in_through = through, seen_us = now_us WHERE line = p_line;
-            END IF;
-        END IF;
+    -- The only claim has the last ticket.
+    UPDATE lockline_lines SET free = TRUE, alone = NULL, last_ticket = LAST_INSERT_ID(last_ticket)
+        WHERE line = p_line AND alone = p_id;
+    IF ROW_COUNT() = 1 THEN
+        DELETE FROM lockline_claims WHERE line = p_line AND ticket = LAST_INSERT_ID() AND id = p_id;
+        COMMIT;
+        DO RELEASE_LOCK(CONCAT('lockline:', LEFT(HEX(p_line), 16), ':', LAST_INSERT_ID()));
+        SELECT '' AS answer;
+    ELSE
+        CALL lockline_leave_line(p_line, p_name, p_id, p_ticket, p_me);
     END IF;
-    COMMIT;
-    DO RELEASE_LOCK(CONCAT('lockline:', LEFT(HEX(p_line), 16), ':', COALESCE(c_ticket, p_ticket)));
-    SELECT bells AS answer;
 END

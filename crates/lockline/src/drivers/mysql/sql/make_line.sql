@@ -5,13 +5,11 @@ BEGIN
     DECLARE today INT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) DIV 86400000000;
     DECLARE idle BINARY(16);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    INSERT INTO lockline_lines (line, name, last_ticket, in_through, seen_us, next_lapse_us, day)
-        VALUES (p_line, p_name, 0, 0, 0, 0, today) ON DUPLICATE KEY UPDATE line = p_line;
+    INSERT INTO lockline_lines (line, name, last_ticket, in_through, seen_us, next_lapse_us, free, day)
+        VALUES (p_line, p_name, 0, 0, 0, 0, TRUE, today) ON DUPLICATE KEY UPDATE line = p_line;
     SELECT line INTO idle FROM lockline_lines WHERE day < today - 1 ORDER BY day LIMIT 1;
     IF idle IS NOT NULL THEN
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-        START TRANSACTION;
+            START TRANSACTION;
         SELECT line INTO idle FROM lockline_lines WHERE line = idle FOR UPDATE;
         DELETE FROM lockline_lines WHERE line = idle AND day < today - 1
             AND NOT EXISTS (SELECT 1 FROM lockline_claims WHERE line = idle);

@@ -16,8 +16,11 @@ BEGIN
         ROLLBACK;
         RESIGNAL;
     END;
+    IF @@global.read_only THEN
+        -- As in lockline_join.
+        SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'the server is read-only';
+    END IF;
     SET places = CHAR_LENGTH(p_places) DIV 103;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     -- The driver sends them once more in front, sorted by line, so that nobody waits in a circle: see verbs.rs.
     WHILE n < places DO
@@ -56,6 +59,11 @@ BEGIN
                     UPDATE lockline_lines SET next_lapse_us = LEAST(next_lapse_us, now_us + r_lease) WHERE line = r_line;
                 END IF;
                 CALL lockline_standing(r_line, r_id, r_ticket, l_through, now_us, answer);
+            END IF;
+            IF answer = 'L' THEN
+                -- Not forgotten, but dropped by an eviction: who takes one for the other stands in line again.
+                SELECT 'O' INTO answer FROM lockline_letters
+                    WHERE process = p_me AND id = r_id AND r_ticket IN (0, ticket);
             END IF;
             SET answers = CONCAT(answers, IF(answers = '', '', ';'), answer);
         END IF;

@@ -14,6 +14,8 @@ CREATE TABLE IF NOT EXISTS lockline_lines (
     in_through    BIGINT NOT NULL,                  -- places up to this ticket are in
     seen_us       BIGINT NOT NULL,                  -- when a verb last saw it with anybody in it
     next_lapse_us BIGINT NOT NULL,                  -- no claim lapses before this
+    free          BOOLEAN NOT NULL,                 -- nobody stands in it
+    alone         BINARY(16),                       -- the only claim, if it is known to be the only one, and in
     day           INT NOT NULL,                     -- when it was last joined, in days
     KEY lines_by_day (day)
 ) ENGINE = InnoDB;
@@ -37,4 +39,15 @@ CREATE TABLE IF NOT EXISTS lockline_claims (
     host         VARBINARY(512) NOT NULL,
     identity     VARBINARY(512),                    -- an owner identity that several processes share
     PRIMARY KEY (line, ticket, id)
+) ENGINE = InnoDB;
+
+-- What a claim of another client is to be told: that it was evicted. Its client looks here, and removes it by leaving; one
+-- that is gone leaves it to the next eviction.
+CREATE TABLE IF NOT EXISTS lockline_letters (
+    process  BINARY(16) NOT NULL,                   -- whom it is for
+    id       BINARY(16) NOT NULL,
+    ticket   BIGINT NOT NULL,
+    name     VARBINARY(512) NOT NULL,
+    until_us BIGINT NOT NULL,
+    PRIMARY KEY (process, id)
 ) ENGINE = InnoDB;

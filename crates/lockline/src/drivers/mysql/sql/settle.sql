@@ -7,10 +7,13 @@ CREATE PROCEDURE lockline_settle(
 BEGIN
     DECLARE f_ticket, f_permits, f_limit, first_out, last_in BIGINT;
     DECLARE f_kind SMALLINT;
+    DECLARE f_id, f_process BINARY(16);
+    DECLARE f_shared BOOLEAN;
     DECLARE bells LONGTEXT;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     SET o_through = p_through;
-    SELECT ticket, kind, permits, permit_limit INTO f_ticket, f_kind, f_permits, f_limit
+    SELECT ticket, kind, permits, permit_limit, id, process, identity IS NOT NULL
+        INTO f_ticket, f_kind, f_permits, f_limit, f_id, f_process, f_shared
         FROM lockline_claims WHERE line = p_line ORDER BY ticket LIMIT 1;
     SET o_empty = f_ticket IS NULL;
     IF f_kind = 0 THEN
@@ -27,7 +30,11 @@ BEGIN
             WHERE line = p_line AND (first_out IS NULL OR ticket < first_out);
         SET o_through = GREATEST(p_through, last_in);
     END IF;
-    IF o_through > p_through THEN
+    IF o_through > p_through AND f_kind = 0 AND NOT f_shared THEN
+        IF f_process = p_me AND NOT (f_id <=> p_caller) THEN
+            SET io_bells = CONCAT(io_bells, '\n', f_ticket, ' ', LOWER(HEX(f_id)), ' in ', HEX(p_name));
+        END IF;
+    ELSEIF o_through > p_through THEN
         SELECT GROUP_CONCAT(CONCAT(ticket, ' ', LOWER(HEX(id)), ' in ', HEX(p_name)) SEPARATOR '\n') INTO bells
             FROM lockline_claims
             WHERE line = p_line AND ticket > p_through AND ticket <= o_through AND process = p_me

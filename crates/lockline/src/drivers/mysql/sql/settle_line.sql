@@ -9,6 +9,7 @@ BEGIN
     SELECT name, in_through INTO l_name, l_through FROM lockline_lines WHERE line = p_line;
     CALL lockline_settle(p_line, l_name, l_through, p_caller, p_me, through, is_empty, io_bells);
     SELECT MIN(deadline_us) INTO lapse FROM lockline_claims WHERE line = p_line;
-    UPDATE lockline_lines SET in_through = through, seen_us = p_now, next_lapse_us = COALESCE(lapse, p_now)
+    UPDATE lockline_lines SET in_through = through, seen_us = p_now, next_lapse_us = COALESCE(lapse, p_now),
+            free = is_empty, alone = NULL
         WHERE line = p_line;
 END

@@ -5,6 +5,8 @@
 mod against_the_line;
 mod faults;
 mod refusals;
+mod restarts;
+mod server;
 
 use std::sync::Arc;
 

@@ -15,11 +15,13 @@ BEGIN
     END IF;
     now_us := "lockline".clock_us();
     PERFORM "lockline".drop_lapsed(p_line, now_us, l.seen_us);
+    DELETE FROM "lockline".letters WHERE until_us <= now_us;
     FOR hold IN
-        SELECT id, process, listens FROM "lockline".claims WHERE line = p_line AND ticket = p_ticket
+        SELECT id, lease_us, process, listens FROM "lockline".claims WHERE line = p_line AND ticket = p_ticket
     LOOP
         answer := '1';
-        bells := bells || "lockline".ring(p_me, hold.process, hold.listens, p_name, p_ticket, hold.id, 'out');
+        bells := bells || "lockline".ring(
+            p_me, hold.process, hold.listens, p_name, p_ticket, hold.id, hold.lease_us, 'out');
     END LOOP;
     IF p_ticket <= l.in_through AND NOT p_at_once THEN
         -- Its holder may still be at work: its place stands until its lease ends.

@@ -141,8 +141,10 @@ END $$;
 -- before yesterday, so that names which come and go leave nothing behind.
 CREATE OR REPLACE FUNCTION "lockline".make_line(p_line uuid, p_name text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    today integer := "lockline".clock_us() / 86400000000;
+    now_us bigint := "lockline".clock_us();
+    today integer := now_us / 86400000000;
 BEGIN
+    DELETE FROM "lockline".letters WHERE until_us <= now_us;
     INSERT INTO "lockline".lines (line, name, last_ticket, in_through, seen_us, next_lapse_us, free, day)
         VALUES (p_line, p_name, 0, 0, 0, 0, true, today) ON CONFLICT DO NOTHING;
     DELETE FROM "lockline".lines WHERE line IN (

@@ -32,6 +32,7 @@ DECLARE
     now_us bigint;
     bells text := '';
     gone boolean;
+    was_closed boolean;
     settled record;
 BEGIN
     SELECT in_through, seen_us, next_lapse_us INTO l_through, l_seen, l_lapse
@@ -45,12 +46,16 @@ BEGIN
         bells := "lockline".catch_up(p_line, now_us, l_seen, p_id, p_me);
         SELECT in_through INTO l_through FROM "lockline".lines WHERE line = p_line;
     END IF;
-    DELETE FROM "lockline".claims WHERE line = p_line AND ticket = p_ticket AND id = p_id;
+    DELETE FROM "lockline".claims WHERE line = p_line AND ticket = p_ticket AND id = p_id RETURNING closed INTO was_closed;
     gone := FOUND;
     IF NOT gone THEN
         -- Its client never learnt a ticket, or an old one.
-        DELETE FROM "lockline".claims WHERE line = p_line AND id = p_id;
+        DELETE FROM "lockline".claims WHERE line = p_line AND id = p_id RETURNING closed INTO was_closed;
         gone := FOUND;
+    END IF;
+    IF was_closed IS NOT FALSE THEN
+        -- Whoever leaves after an eviction knows of it.
+        DELETE FROM "lockline".letters WHERE process = p_me AND id = p_id;
     END IF;
     IF gone THEN
         settled := "lockline".settle(p_line, p_name, l_through, NULL, p_me);

@@ -2,7 +2,7 @@
 -- are run on both. All of it runs in one statement, which is one transaction, and begins by locking the line's row.
 --
 -- Answers are text: standings, separated by `;`, then for each bell to be rung in the caller's own process a line of its
--- own. Bells for other processes are notifications. (Where a value is assigned instead of selected, it is for speed: that
+-- own. Bells for other processes are notifications or letters. (Where a value is assigned instead of selected, it is for speed: that
 -- needs no plan.) A name in a bell is written in hex, because it may contain anything.
 
 CREATE OR REPLACE FUNCTION "lockline".clock_us() RETURNS bigint LANGUAGE sql VOLATILE AS $$
@@ -22,18 +22,26 @@ BEGIN
     END IF;
 END $$;
 
--- Rings a bell: in the caller's own process by its answer, in another by a notification.
+CREATE OR REPLACE FUNCTION "lockline".bell(p_name text, p_ticket bigint, p_id uuid, p_news text)
+RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT p_ticket || ' ' || p_id || ' ' || p_news || ' ' || encode(convert_to(p_name, 'UTF8'), 'hex')
+$$;
+
+-- Rings a bell: in the caller's own process by its answer, in another by a notification, or by a letter if it hears none.
 CREATE OR REPLACE FUNCTION "lockline".ring(
-    p_me uuid, p_process uuid, p_listens boolean, p_name text, p_ticket bigint, p_id uuid, p_news text
+    p_me uuid, p_process uuid, p_listens boolean, p_name text, p_ticket bigint, p_id uuid, p_lease bigint, p_news text
 ) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    bell text := p_ticket || ' ' || p_id || ' ' || p_news || ' ' || encode(convert_to(p_name, 'UTF8'), 'hex');
 BEGIN
     IF p_process = p_me THEN
-        RETURN E'\n' || bell;
+        RETURN E'\n' || "lockline".bell(p_name, p_ticket, p_id, p_news);
     END IF;
     IF p_listens THEN
-        PERFORM pg_notify('lockline_' || p_process, bell);
+        PERFORM pg_notify('lockline_' || p_process, "lockline".bell(p_name, p_ticket, p_id, p_news));
+    ELSE
+        INSERT INTO "lockline".letters AS old (process, id, ticket, news, name, until_us)
+            VALUES (p_process, p_id, p_ticket, p_news, p_name, "lockline".clock_us() + p_lease)
+            ON CONFLICT (process, id) DO UPDATE
+                SET ticket = excluded.ticket, news = excluded.news, until_us = excluded.until_us;
     END IF;
     RETURN '';
 END $$;
@@ -55,7 +63,7 @@ BEGIN
     bells := '';
     is_empty := true;
     FOR hold IN
-        SELECT ticket, id, kind, permits, permit_limit, process, listens
+        SELECT ticket, id, kind, permits, permit_limit, lease_us, process, listens
         FROM "lockline".claims WHERE line = p_line ORDER BY ticket, id
     LOOP
         is_empty := false;
@@ -77,7 +85,7 @@ BEGIN
             through := hold.ticket;
             IF hold.id IS DISTINCT FROM p_caller THEN
                 bells := bells || "lockline".ring(
-                    p_me, hold.process, hold.listens, p_name, hold.ticket, hold.id, 'in');
+                    p_me, hold.process, hold.listens, p_name, hold.ticket, hold.id, hold.lease_us, 'in');
             END IF;
         END IF;
     END LOOP;

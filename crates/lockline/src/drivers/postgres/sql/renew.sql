@@ -20,7 +20,11 @@ BEGIN
                 WHERE line = p_lines[n] AND id = p_ids[n];
         END IF;
         IF c.ticket IS NULL THEN
-            answers[n] := 'L';
+            -- One that an eviction dropped is not forgotten: who takes one for the other stands in line again.
+            answers[n] := CASE WHEN EXISTS (
+                SELECT FROM "lockline".letters
+                WHERE process = p_me AND id = p_ids[n] AND news = 'out' AND p_tickets[n] IN (0, ticket)
+            ) THEN 'O' ELSE 'L' END;
             CONTINUE;
         END IF;
         -- A place of the same id with another ticket is not extended, but named.

@@ -44,3 +44,15 @@ CREATE TABLE "lockline".claims (
     identity     text,                      -- an owner identity that several processes share
     PRIMARY KEY (line, ticket, id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- What a claim of a client that hears no notifications is to be told: its client looks here. That it is in, until it was read;
+-- that it was evicted, until its client has left. One for a client that is gone goes some time after its lease.
+CREATE TABLE "lockline".letters (
+    process  uuid   NOT NULL,               -- whom it is for
+    id       uuid   NOT NULL,
+    ticket   bigint NOT NULL,
+    news     text   NOT NULL,               -- `in` or `out`
+    name     text   NOT NULL,
+    until_us bigint NOT NULL,
+    PRIMARY KEY (process, id)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);

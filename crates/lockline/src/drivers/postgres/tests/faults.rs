@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Server, claim, drop_schema, included, is_in, open, operator, place};
 use crate::Locks;
 use crate::driver::{Driver, Query};
+use crate::drivers::relational::testing::{fences_and_verdicts, take_turns};
 use crate::line::{Mode, News, Standing};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -125,35 +126,17 @@ async fn an_acquisition_waits_for_one_commit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_take_turns() {
     let Some(config) = included() else { return };
-    let inside = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let mut tasks = Vec::new();
+    let mut clients = Vec::new();
     for nth in 0..3 {
-        let locks = Locks::builder().postgres(config.clone().connections(1 + nth)).await.unwrap();
-        for _ in 0..6 {
-            let (locks, inside) = (locks.clone(), inside.clone());
-            tasks.push(tokio::spawn(async move {
-                let mut last = 0;
-                for _ in 0..20 {
-                    let guard = locks.mutex("turns").lock().await.unwrap();
-                    assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
-                    assert!(guard.fence().token() > last);
-                    last = guard.fence().token();
-                    inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-                    guard.release().await.unwrap();
-                }
-            }));
-        }
+        clients.push(Locks::builder().postgres(config.clone().connections(1 + nth)).await.unwrap());
     }
-    for task in tasks {
-        task.await.unwrap();
-    }
+    take_turns(clients, 20).await;
     drop_schema(&config).await;
 }
 
 /// The mark and the write are one transaction: a late holder's write is refused, whoever commits first.
 #[tokio::test]
 async fn fencing_in_the_applications_own_transaction() {
-    use crate::fence::Fence;
     use crate::fence::sql::{Dialect, Parameter, check};
     let Some(config) = included() else { return };
     let mut session = operator(&config).await;
@@ -161,18 +144,7 @@ async fn fencing_in_the_applications_own_transaction() {
     let prepare =
         format!("CREATE SCHEMA {schema}; SET search_path = {schema}; {}", Dialect::Postgres.table());
     session.batch_execute(&prepare).await.unwrap();
-    let (exclusive, shared) = (Fence::from_token, |token| Fence::new(token, false));
-    let cases = [
-        (shared(5), true),
-        (exclusive(7), true),
-        (exclusive(7), true),
-        (exclusive(6), false),
-        (shared(6), false),
-        (shared(7), true),
-        (exclusive(8), true),
-        (exclusive(7), false),
-    ];
-    for (fence, passes) in cases {
+    for (fence, passes) in fences_and_verdicts() {
         let transaction = session.transaction().await.unwrap();
         let check = check(Dialect::Postgres, "acct/ü'", fence);
         let mut changed = 0;
