@@ -135,7 +135,7 @@ async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<(Tally, See
     };
     let mutexes = (0..clients.len().max(crowd.names())).map(mutex).collect();
     let ours = Ours { mutexes, arena: arena.clone(), hold: crowd.hold };
-    let running = contest(ours, arena, Some(clients[0].counts.clone()), window);
+    let running = contest(ours, arena.clone(), Some(clients[0].counts.clone()), window);
     if site.engine.is_embedded() {
         return Ok((running.await?, Seen::default()));
     }
@@ -145,10 +145,10 @@ async fn ours(site: &Site, crowd: Crowd, window: Duration) -> Result<(Tally, See
         tokio::time::sleep(window / 2).await;
         server.sessions().await
     });
-    let tally = tally?;
     let counted = before.zip(server.commands().await?).map(|(before, after)| after - before);
-    let commands_per_acquisition = counted.map(|commands| commands as f64 / tally.turns_in_all.max(1) as f64);
-    Ok((tally, Seen { commands_per_acquisition, sessions: sessions? }))
+    let turns: u64 = arena.turns().iter().sum();
+    let commands_per_acquisition = counted.map(|commands| commands as f64 / turns.max(1) as f64);
+    Ok((tally?, Seen { commands_per_acquisition, sessions: sessions? }))
 }
 
 async fn floor(site: &Site, crowd: Crowd, window: Duration) -> Result<(&'static str, f64)> {

@@ -141,8 +141,6 @@ pub struct Tally {
     pub turns_min: u64,
     /// Turns of the most served worker.
     pub turns_max: u64,
-    /// Turns of all workers in the whole run, before the window opened and after it closed included.
-    pub turns_in_all: u64,
     /// A second worker inside, or a token that did not rise, in the whole run.
     pub violations: u64,
 }
@@ -178,8 +176,7 @@ pub async fn contest(
     for worker in workers {
         worker.await??;
     }
-    let (violations, turns_in_all) = (arena.violations.load(Relaxed), arena.turns().iter().sum());
-    Ok(Tally { violations, turns_in_all, ..tally? })
+    Ok(Tally { violations: arena.violations.load(Relaxed), ..tally? })
 }
 
 async fn work(contest: &impl Contest, arena: &Arena, me: usize) -> Result<()> {
@@ -217,7 +214,6 @@ fn watch(arena: &Arena, counts: Option<&Counts>, window: Duration) -> Result<Tal
         commands_per_acquisition: verbs.map(|verbs| verbs as f64 / total.max(1) as f64),
         turns_min: turns.iter().copied().min().unwrap_or(0),
         turns_max: turns.iter().copied().max().unwrap_or(0),
-        turns_in_all: 0,
         violations: 0,
     })
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockline::Name;
 use lockline::driver::{BellBoard, Bells, Driver, Query};
 use lockline::line::{Bell, Claim, ClaimId, Mode, Place, Primitive, Standing, Who};
+use lockline::{ErrorKind, Name};
 
-use crate::setup::{LONG, SHORT, Setup, within};
+use crate::setup::{LONG, SHORT, SOON, Setup, within};
 
 /// Hears nothing: these tests ask.
 #[derive(Debug)]
@@ -44,6 +44,18 @@ fn place(claim: &Claim, standing: Standing) -> Place {
         ticket: standing.ticket(),
         lease: claim.lease,
         last: false,
+    }
+}
+
+/// Joins on a short lease. A driver that waits for several servers gives them a fraction of it, and on a busy machine that
+/// may be too little: then the outcome is unknown, and is closed as core closes it, by asking again with the same id.
+async fn joined(driver: &dyn Driver, claim: &Claim) -> Standing {
+    let began = std::time::Instant::now();
+    loop {
+        match driver.join(claim, true).await {
+            Err(error) if error.kind() == ErrorKind::Unknown && began.elapsed() < SOON => {}
+            outcome => return outcome.unwrap(),
+        }
     }
 }
 
@@ -115,7 +127,7 @@ pub async fn leave_is_always_ok(setup: &Setup) {
 pub async fn only_the_owner_of_a_place_can_touch_it(setup: &Setup) {
     let driver = driver(setup).await;
     let (holder, thief) = (claim("m", SHORT), claim("m", LONG));
-    let stands = driver.join(&holder, true).await.unwrap();
+    let stands = joined(&*driver, &holder).await;
     let stolen = place(&thief, stands);
     assert_eq!(renewed(&*driver, &stolen).await, Standing::Lapsed);
     driver.leave(&stolen).await.unwrap();
@@ -134,7 +146,7 @@ pub async fn only_the_owner_of_a_place_can_touch_it(setup: &Setup) {
 pub async fn renew_for_another_ticket_extends_nothing(setup: &Setup) {
     let driver = driver(setup).await;
     let holder = claim("m", SHORT);
-    let stands = driver.join(&holder, true).await.unwrap();
+    let stands = joined(&*driver, &holder).await;
     let old = Place {
         ticket: stands.ticket().map(|ticket| lockline::Ticket::new(ticket.get() - 1)),
         lease: LONG,
@@ -165,7 +177,7 @@ pub async fn lapsed_claims_go_from_anywhere(setup: &Setup) {
     let shared = |lease| Claim { mode: Mode::Shared, ..claim("m", lease) };
     let (alive, dying, writer) = (shared(LONG), shared(SHORT), claim("m", LONG));
     let first = driver.join(&alive, true).await.unwrap();
-    assert!(matches!(driver.join(&dying, true).await.unwrap(), Standing::In { .. }));
+    assert!(matches!(joined(&*driver, &dying).await, Standing::In { .. }));
     let last = driver.join(&writer, true).await.unwrap();
     within(SHORT * 4, "the second reader lapses behind the first", async || {
         driver.view(&Query::Name(alive.name.clone())).await.unwrap()[0].holders.len() == 1
@@ -181,7 +193,7 @@ pub async fn try_enters_the_place_that_gets_in_by_it(setup: &Setup) {
     let driver = driver(setup).await;
     let identity = |claim: Claim| Claim { identity: Some("shared".into()), ..claim };
     let (holder, waiter, hasty) = (claim("m", SHORT), identity(claim("m", LONG)), identity(claim("m", LONG)));
-    driver.join(&holder, true).await.unwrap();
+    joined(&*driver, &holder).await;
     let waits = driver.join(&waiter, true).await.unwrap();
     assert!(matches!(waits, Standing::Waiting { .. }));
     // Nobody asks while the holder lapses.
