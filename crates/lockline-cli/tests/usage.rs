@@ -47,7 +47,7 @@ fn every_mistake_is_one_line_64_and_changes_nothing() {
         &["run", "-q", "-v", "x"],
         &["run", "--on", "nowhere", "x", "--", "true"],
         &["run", "--on", "redsi://h", "x", "--", "true"],
-        &["run", "--on", "redlock://a,b,c", "x", "--", "true"],
+        &["run", "--on", "redlock://a,b", "x", "--", "true"],
         &["run", "--on", "sqlite:/", "x", "--", "true"],
         &["run", "--on", "sqlite:/no/such/directory/x", "x", "--", "true"],
         &["run", "--on", "memory:?lease=1ms", "x", "--", "true"],

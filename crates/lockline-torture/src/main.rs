@@ -8,11 +8,13 @@
 mod check;
 mod client;
 mod conductor;
+mod document;
 mod history;
 mod proxy;
 mod report;
 mod site;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,6 +45,12 @@ struct Arguments {
     /// End with one JSON object.
     #[arg(long)]
     json: bool,
+    /// Makes the table of a file of such objects, instead of torturing anybody.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Puts that table into this document, between its marks, instead of printing it.
+    #[arg(long, value_name = "DOCUMENT", requires = "report")]
+    into: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -66,6 +74,14 @@ struct ClientArguments {
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
+    if let Some(runs) = &arguments.report {
+        let table = document::markdown(&std::fs::read_to_string(runs)?)?;
+        match &arguments.into {
+            Some(document) => document::put_into(document, &table)?,
+            None => std::io::stdout().lock().write_all(table.as_bytes())?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     if let Some(Role::Client(client)) = arguments.role {
         runtime.block_on(client::run(&client.url, &client.log, client.seed, !client.no_permits))?;
