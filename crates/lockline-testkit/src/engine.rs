@@ -174,7 +174,7 @@ pub fn redis() -> Engine {
 /// A name space of its own on the same server, where locks are stored as other clients store theirs.
 ///
 /// # Panics
-/// As [`redis`].
+/// As [`redis()`].
 #[cfg(feature = "redis")]
 pub fn redis_layout(layout: &str) -> Engine {
     redis_with(&format!("layout={layout}&space=test-{:016x}:", fastrand::u64(..)))
