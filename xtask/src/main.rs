@@ -94,14 +94,17 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Measures an engine; one that is a server is started for it, and its feature is built in only then: the command is
+/// Measures an engine; one that is a server is started for it, and only then all drivers are built in: the command is
 /// measured as people get it.
 fn bench(args: &[String]) -> Result<()> {
     let named = args.iter().find_map(|arg| engines::ENGINES.iter().find(|engine| engine.name == arg));
     let Some(engine) = named.filter(|engine| engine.feature.is_some()) else {
-        return shell::run(release(&["lockline-bench", "lockline"], None)?.args(args));
+        return shell::run(release(&["lockline-bench", "lockline"], &[])?.args(args));
     };
-    let mut command = release(&["lockline-bench", "lockline"], engine.feature)?;
+    let mut features: Vec<_> = engines::ENGINES.iter().filter_map(|engine| engine.feature).collect();
+    features.sort_unstable();
+    features.dedup();
+    let mut command = release(&["lockline-bench"], &features)?;
     let fleet = engines::Fleet::start(&[engine])?;
     let url = fleet.url(engine.name).context("the server has no address")?;
     let outcome = shell::run(command.args(args).args(["--url", &url]));
@@ -114,7 +117,7 @@ pub(crate) fn torture(args: &[String]) -> Result<()> {
     const TORTURER: &str = "lockline-torture";
     let named = args.iter().find_map(|arg| engines::ENGINES.iter().find(|engine| engine.name == arg));
     let Some(engine) = named.filter(|engine| engine.feature.is_some()) else {
-        return shell::run(release(&[TORTURER], None)?.args(args));
+        return shell::run(release(&[TORTURER], &[])?.args(args));
     };
     // As tests are built, so that hardly anything is built for it: how fast it is decides nothing.
     shell::run(&mut shell::cargo(["build", "--quiet", "--all-features", "--bin", TORTURER]))?;
@@ -135,11 +138,11 @@ pub(crate) fn torture(args: &[String]) -> Result<()> {
 /// Without `--package`, as in the README's first command: cargo then chooses features for the whole workspace, and what
 /// one of these commands built is not built again by another. For the same reason what was built is run directly.
 ///
-/// `feature` is an engine that is not built in otherwise.
-pub(crate) fn release(programs: &[&str], feature: Option<&str>) -> Result<std::process::Command> {
+/// `drivers` are those that are not built in otherwise.
+pub(crate) fn release(programs: &[&str], drivers: &[&str]) -> Result<std::process::Command> {
     let mut build = shell::cargo(["build", "--release", "--quiet"]);
-    if let Some(feature) = feature {
-        build.args(["--features", &format!("lockline-bench/{feature}")]);
+    for driver in drivers {
+        build.args(["--features", &format!("lockline-bench/{driver}")]);
     }
     for program in programs {
         build.args(["--bin", program]);
