@@ -1,4 +1,4 @@
-//! The list of a line, read once for all who ask for it at the same time: if a thousand claims that join together each read
+//! The list of a line, read once for many who ask for it at the same time: if a thousand claims that join together each read
 //! it, the ensemble would have to write a line of a thousand a thousand times.
 
 use std::collections::HashMap;
@@ -10,13 +10,23 @@ use zookeeper_client::{Client, Error as ZkError};
 use super::recipe::Places;
 use crate::sync::locked;
 
-type Answer = Result<Arc<Places>, ZkError>;
-type Askers = Mutex<HashMap<String, Vec<oneshot::Sender<Answer>>>>;
+/// So many readings of a line may be under way at once. Whoever gets in next must not wait for an answer that somebody asked
+/// for a moment before; a crowd can.
+const SIDE_BY_SIDE: usize = 4;
 
-/// The lines of a session that are being read, and who waits for the **next** reading of each: the one that is under way may
-/// have begun before a znode of theirs was made.
+type Answer = Result<Arc<Places>, ZkError>;
+type Asker = oneshot::Sender<Answer>;
+
 #[derive(Debug, Default)]
-pub(super) struct Lists(Arc<Askers>);
+struct Line {
+    under_way: usize,
+    /// Who waits for the **next** reading: those under way may have begun before a znode of theirs was made.
+    next: Vec<Asker>,
+}
+
+/// The lines of a session that are being read.
+#[derive(Debug, Default)]
+pub(super) struct Lists(Arc<Mutex<HashMap<String, Line>>>);
 
 impl Lists {
     /// The places of a line as of now or later; none if there is no such znode.
@@ -27,29 +37,26 @@ impl Lists {
     fn ask(&self, client: &Client, line: &str) -> oneshot::Receiver<Answer> {
         let (asker, answer) = oneshot::channel();
         let mut lines = locked(&self.0);
-        match lines.get_mut(line) {
-            Some(next) => next.push(asker),
-            None => {
-                lines.insert(line.to_owned(), vec![asker]);
-                // In a task of its own: others must get their answer when this one does not wait for it any longer.
-                tokio::spawn(read_for_all(self.0.clone(), client.clone(), line.to_owned()));
-            }
+        let reading = lines.entry(line.to_owned()).or_default();
+        if reading.under_way < SIDE_BY_SIDE {
+            reading.under_way += 1;
+            // In a task of its own: others must get their answer when this one does not wait for it any longer.
+            tokio::spawn(read_for(self.0.clone(), client.clone(), line.to_owned(), vec![asker]));
+        } else {
+            reading.next.push(asker);
         }
         answer
     }
 }
 
-async fn read_for_all(lines: Arc<Askers>, client: Client, line: String) {
-    loop {
-        let askers = {
-            let mut lines = locked(&lines);
-            let askers = lines.get_mut(&line).map(std::mem::take).unwrap_or_default();
-            if askers.is_empty() {
-                lines.remove(&line);
-                return;
-            }
-            askers
-        };
+/// Reads a line for these, and then for those who have asked meanwhile.
+async fn read_for(
+    lines: Arc<Mutex<HashMap<String, Line>>>,
+    client: Client,
+    line: String,
+    mut askers: Vec<Asker>,
+) {
+    while !askers.is_empty() {
         let answer = match client.list_children(&line).await {
             Ok(children) => Ok(Arc::new(Places::new(children))),
             Err(ZkError::NoNode) => Ok(Arc::default()),
@@ -58,6 +65,15 @@ async fn read_for_all(lines: Arc<Askers>, client: Client, line: String) {
         for asker in askers {
             // It may have gone.
             let _ = asker.send(answer.clone());
+        }
+        let mut lines = locked(&lines);
+        let Some(reading) = lines.get_mut(&line) else { return };
+        askers = std::mem::take(&mut reading.next);
+        if askers.is_empty() {
+            reading.under_way -= 1;
+            if reading.under_way == 0 {
+                lines.remove(&line);
+            }
         }
     }
 }
