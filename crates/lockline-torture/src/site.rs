@@ -63,7 +63,7 @@ impl Site {
             servers: pids.iter().filter_map(|&pid| Pid::from_raw(pid)).collect(),
             wrong: None,
         };
-        if !engine.ends_with("-sentinel") && !engine.ends_with("-cluster") || engine.starts_with("etcd") {
+        if !["redis-sentinel", "redis-cluster"].contains(&engine) {
             site.put_proxies_between().await?;
         }
         Ok(site)

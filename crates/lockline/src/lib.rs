@@ -38,6 +38,7 @@
 mod mutant;
 
 pub mod blocking;
+mod builder;
 pub mod driver;
 pub mod drivers;
 mod error;
@@ -57,10 +58,11 @@ mod sync;
 pub mod time;
 mod url;
 
+pub use builder::Builder;
 pub use error::{Error, ErrorKind, LossReason, Lost, Result};
 pub use guard::Guard;
 pub use line::Ticket;
-pub use locks::{Builder, Locks};
+pub use locks::Locks;
 pub use name::Name;
 pub use owner::Owner;
 pub use primitive::{All, Election, Mutex, Observer, RwLock, Semaphore};

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Show;
-use super::peer::{Lockline, Peer, timed};
+use super::peer::{Lockline, Peer, take_turns, timed};
 use crate::engines::apt;
 use crate::{shell, workspace};
 
@@ -230,16 +230,9 @@ pub(super) fn show_go(show: &mut Show) -> Result<()> {
     });
     show.row("both take turns in one lock, as fast as they can", |show| {
         let (name, mut we, mut they) = (show.name("turns"), ours(show, LONG)?, theirs(show)?);
-        let dir = tempfile::tempdir()?;
-        let time = Duration::from_secs(3);
-        they.begin(&format!("spin {name} {} {}", time.as_millis(), dir.path().join("inside").display()))?;
-        we.spin(&name, time, dir.path())?;
-        let (ours, seen) = we.spun()?;
-        let answer = they.answer()?;
-        let (theirs, found) = answer.split_once(' ').with_context(|| answer.clone())?;
-        ensure!(seen == 0 && found == "0", "two were inside: {seen} and {found} times");
-        let (fewest, most) = (ours.min(theirs.parse()?), ours.max(theirs.parse()?));
-        ensure!(fewest > 0 && most - fewest <= 2 + most / 5, "{ours} turns for us, {theirs} for them");
+        let (ours, theirs) = take_turns(&mut we, &mut they, &name)?;
+        let (fewest, most) = (ours.min(theirs), ours.max(theirs));
+        ensure!(most - fewest <= 2 + most / 5, "{ours} turns for us, {theirs} for them");
         Ok(format!("{ours} turns for us, {theirs} for them, never two inside"))
     });
     show.row("they are killed with -9, we get it when their lease has ended", |show| {

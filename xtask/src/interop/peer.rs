@@ -212,6 +212,20 @@ impl Lockline {
     }
 }
 
+/// Both take the lock again and again, as fast as they can; a file says whether two were inside. How many turns each had.
+pub(crate) fn take_turns(we: &mut Lockline, they: &mut Peer, name: &str) -> Result<(u64, u64)> {
+    let (time, dir) = (Duration::from_secs(3), tempfile::tempdir()?);
+    they.begin(&format!("spin {name} {} {}", time.as_millis(), dir.path().join("inside").display()))?;
+    we.spin(name, time, dir.path())?;
+    let (ours, seen) = we.spun()?;
+    let answer = they.answer()?;
+    let (theirs, found) = answer.split_once(' ').with_context(|| answer.clone())?;
+    ensure!(seen == 0 && found == "0", "two were inside: {seen} and {found} times");
+    let theirs = theirs.parse()?;
+    ensure!(ours > 0 && theirs > 0, "{ours} turns for us, {theirs} for them");
+    Ok((ours, theirs))
+}
+
 /// How long it takes until something has happened.
 pub(crate) fn timed<T>(what: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
     let start = Instant::now();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::Show;
-use super::peer::{Lockline, Peer, timed};
+use super::peer::{Lockline, Peer, take_turns, timed};
 use crate::engines::apt;
 use crate::{shell, workspace};
 
@@ -128,15 +128,8 @@ fn show_exclusion(show: &mut Show, start: Start<'_>) {
     });
     show.row("both take turns in one lock, as fast as they can", |show| {
         let (mut we, mut they) = both(show, start, LONG)?;
-        let (name, dir) = (show.name("turns"), tempfile::tempdir()?);
-        let time = Duration::from_secs(3);
-        they.begin(&format!("spin {name} {} {}", time.as_millis(), dir.path().join("inside").display()))?;
-        we.spin(&name, time, dir.path())?;
-        let (ours, seen) = we.spun()?;
-        let answer = they.answer()?;
-        let (theirs, found) = answer.split_once(' ').with_context(|| answer.clone())?;
-        ensure!(seen == 0 && found == "0", "two were inside: {seen} and {found} times");
-        ensure!(ours > 0 && theirs != "0", "{ours} turns for us, {theirs} for them");
+        let name = show.name("turns");
+        let (ours, theirs) = take_turns(&mut we, &mut they, &name)?;
         Ok(format!("{ours} turns for us, {theirs} for them, never two inside"))
     });
 }

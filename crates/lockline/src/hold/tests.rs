@@ -14,9 +14,9 @@ use super::validity::{Belief, Phase, margin, valid_until};
 use crate::driver::{BellBoard, Driver, DriverInfo, Query, Verb};
 use crate::drivers::memory::{Memory, MemoryDriver};
 use crate::line::{Claim, ClaimId, LineView, Mode, Place, Standing, Ticket, Who};
-use crate::locks::{Builder, Locks};
 use crate::name::Name;
 use crate::time::{Clock, Time};
+use crate::{Builder, Locks};
 use crate::{LossReason, Result};
 
 const LEASE: Duration = Duration::from_secs(10);

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use super::arena::{Arena, Hold, PERMITS};
 use super::chance::{below, seeded, strikes};
 use super::network::{Far, Way, Weather};
+use crate::Builder;
 use crate::driver::{Driver, Query};
 use crate::drivers::memory::{Memory, MemoryDriver};
-use crate::locks::Builder;
 use crate::time::Clock;
 use crate::{Guard, Locks, Result};
 

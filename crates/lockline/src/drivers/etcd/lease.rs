@@ -10,7 +10,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Status;
 
 use super::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
-use super::wire::{AT_MOST, Heard, Link, Wire};
+use super::wire::{Heard, Link, Wire};
 use crate::sync::locked;
 use crate::time::{BootClock, Time};
 
@@ -95,9 +95,7 @@ struct Stream {
 
 /// A keep-alive that has been sent.
 pub(super) struct Asked {
-    /// When it was first sent.
     pub(super) sent: Time,
-    lease: i64,
     link: Arc<Link>,
     stream: Arc<Heard>,
     answer: oneshot::Receiver<i64>,
@@ -125,35 +123,30 @@ impl KeepAlives {
         open.waiting.entry(lease).or_default().push_back(sender);
         // If it fails the stream has just ended, and drops who waits.
         let _ = open.requests.send(LeaseKeepAliveRequest { id: lease });
-        Asked { sent, lease, link: current, stream: open.heard.clone(), answer }
+        Asked { sent, link: current, stream: open.heard.clone(), answer }
     }
 
     /// The seconds that a lease has from the sending on; 0 if it is gone.
     ///
     /// A member hands keep-alives to the leader, one after the other, and waits for each: if that leader stopped, the
     /// stream is stuck behind it for seconds, although the member has found another one and answers everything else. So
-    /// silence is counted for the stream itself, and the lease is asked for again on a new one.
-    pub(super) async fn answer(&self, mut asked: Asked) -> Result<i64, Status> {
-        let give_up = asked.sent + AT_MOST;
-        loop {
-            let (link, stream) = (asked.link.clone(), asked.stream.clone());
-            let since = BootClock.now();
-            let answer = async {
-                tokio::select! {
-                    biased;
-                    answer = asked.answer => Ok(answer.ok()),
-                    () = self.wire.silence(&stream, since) => Ok(None),
+    /// silence is counted for the stream itself, and whoever asks again gets a new one.
+    pub(super) async fn answer(&self, asked: Asked) -> Result<i64, Status> {
+        let Asked { link, stream, answer, .. } = asked;
+        let since = BootClock.now();
+        let answer = async {
+            tokio::select! {
+                biased;
+                answer = answer => {
+                    answer.map_err(|_| Status::unavailable("the stream of keep-alives has ended"))
                 }
-            };
-            if let Some(seconds) = self.wire.watched(&link, answer).await? {
-                return Ok(seconds);
+                () = self.wire.silence(&stream, since) => {
+                    close(&self.stream, &stream);
+                    Err(Status::unavailable("the stream of keep-alives does not answer"))
+                }
             }
-            if BootClock.now() >= give_up {
-                return Err(Status::unavailable("the stream of keep-alives does not answer"));
-            }
-            close(&self.stream, &stream);
-            asked = self.send(asked.lease);
-        }
+        };
+        self.wire.watched(&link, answer).await
     }
 
     fn open(&self, link: Arc<Link>) -> Stream {

@@ -29,7 +29,7 @@ const SILENT_FOR: Duration = Duration::from_secs(1);
 /// The same if there is none.
 const SILENT_ALONE: Duration = Duration::from_secs(3);
 /// No answer is waited for any longer.
-pub(super) const AT_MOST: Duration = Duration::from_secs(10);
+const AT_MOST: Duration = Duration::from_secs(10);
 /// Servers close connections on which they are pinged more often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(6);
 /// The pause before a question is asked again.

@@ -79,6 +79,9 @@ impl Lane {
     ) -> Result<Vec<MySqlRow>> {
         let text = text.into();
         let mut session = self.session.clone().lock_owned().await;
+        // Not yet under way: whoever goes away while there is no connection has asked for nothing. A join that is sent when the
+        // server is back, long after its caller gave up, would stand in line for nobody.
+        session.connect().await?;
         UnderWay(Some(Box::pin(async move { session.run(operation, &text, &values).await }))).await
     }
 }
@@ -125,12 +128,8 @@ struct Session {
 
 impl Session {
     async fn run(&mut self, operation: &'static str, text: &str, values: &[Value]) -> Result<Vec<MySqlRow>> {
-        if std::mem::replace(&mut self.is_under_way, false) {
-            self.connection = None;
-        }
         for n in 1.. {
-            self.connect().await?;
-            let Some(connection) = self.connection.as_mut() else { continue };
+            let Some(connection) = self.connection.as_mut() else { break };
             self.is_under_way = true;
             let statement = send(connection, &self.config, text, values);
             let answered = tokio::time::timeout(SILENT_FOR, statement).await;
@@ -160,6 +159,9 @@ impl Session {
 
     /// Connects if there is no connection, for as long as its caller waits for it.
     async fn connect(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_under_way, false) {
+            self.connection = None;
+        }
         let mut pause = PAUSES.0;
         while self.connection.is_none() {
             match connect(&self.config, &self.address).await {

@@ -113,7 +113,12 @@ impl Foreign {
     fn ended(&self, name: &Name, found: Found) -> Result<Standing> {
         match found {
             Found::In(ticket) => Ok(Standing::In { ticket }),
-            Found::Evicted | Found::Busy(_) | Found::Free | Found::Unsure => Ok(Standing::Out),
+            Found::Evicted | Found::Busy(_) | Found::Free => Ok(Standing::Out),
+            // It may stand there: only who is told so asks again, or leaves.
+            Found::Unsure => Err(Error::new(ErrorKind::Unknown, "join", "too few servers answered")
+                .hint("ask again; what was done ends with the lease")
+                .about(name)
+                .at(self.address())),
             Found::Fair => Err(self.in_the_way(
                 name,
                 "somebody waits for it as a fair lock of Redisson, which this layout would overtake",
