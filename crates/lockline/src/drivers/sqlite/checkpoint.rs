@@ -15,9 +15,9 @@ use super::file::{File, connect};
 
 /// Worth writing back when nobody asks for anything.
 const WHEN_QUIET: usize = 200;
-/// A process that finds this much with its first commit writes it back before it goes on. A command leaves seven pages:
-/// one of thirty pays for the disk, and all read a hundred pages less, on average, than with twice as much.
-const WHEN_FIRST: usize = 200;
+/// A process that finds this much with its first commit writes it back before it goes on. A command leaves three pages:
+/// one of thirty pays for the disk, and all read fifty pages less, on average, than with twice as much.
+const WHEN_FIRST: usize = 100;
 /// Written back under load, making all writers wait at the end: they leave no gap for it.
 const WHEN_BUSY: usize = 8000;
 /// So long without a request is quiet.

@@ -1,4 +1,4 @@
-//! The file: what is refused before anything is touched, and what makes a file ours.
+//! The file: what is refused before anything is touched, and how it is opened.
 
 use std::fs::{DirBuilder, Metadata, OpenOptions};
 use std::io;
@@ -9,19 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{Access, access, statfs};
 
 use super::config::SqliteConfig;
 use super::error::Failure;
-use super::room;
+use super::schema::{self, Trouble};
 use crate::error::{Error, ErrorKind};
 
-/// "LkLn": tells `file(1)` and us whose database it is.
-const APPLICATION_ID: i32 = 0x4c6b_4c6e;
-const SCHEMA_VERSION: i32 = 1;
-/// Small pages: a verb changes three or four of them by a few bytes, and each is copied whole into the log.
-const PAGE_SIZE: u32 = 1024;
 /// Before it, two writers could corrupt a log that was being reset (sqlite.org/wal.html#walresetbug).
 const OLDEST_SQLITE: i32 = 3_051_003;
 
@@ -50,10 +45,13 @@ pub(super) fn open(config: &SqliteConfig, path: &Path, address: &Arc<str>) -> Re
         Ok(())
     }))
     .map_err(|e| sqlite(e.into()))?;
-    adopt(&db, &boot, config.busy_timeout).map_err(|trouble| match trouble {
+    schema::adopt(&db, &boot, config.busy_timeout).map_err(|trouble| match trouble {
         Trouble::Sqlite(failure) => sqlite(failure),
         Trouble::Foreign(message) => Error::new(ErrorKind::Unsafe, "open", message)
             .hint("choose another path for the locks; this file was not changed")
+            .at(address),
+        Trouble::InUse(message) => Error::new(ErrorKind::Unavailable, "open", message)
+            .hint("try again when its programs have ended, or choose another path")
             .at(address),
     })?;
     Ok(File { db, path: path.to_owned(), identity, log_pages })
@@ -233,96 +231,6 @@ fn boot() -> Result<String, Error> {
     match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Ok(id) if !id.trim().is_empty() => Ok(id.trim().to_owned()),
         _ => Err(unsafe_clock("the boot id cannot be read from /proc")),
-    }
-}
-
-enum Trouble {
-    Sqlite(Failure),
-    Foreign(String),
-}
-
-impl From<rusqlite::Error> for Trouble {
-    fn from(error: rusqlite::Error) -> Trouble {
-        Trouble::Sqlite(error.into())
-    }
-}
-
-/// Makes sure that the file is ours, and of this boot. Writes only to a new file, or after a boot.
-fn adopt(db: &Connection, boot: &str, patience: Duration) -> Result<(), Trouble> {
-    if !is_ours(db)? {
-        retry_while_busy(patience, || create(db, boot))?;
-    }
-    let mode: String = db.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
-    if mode != "wal" {
-        return Err(Trouble::Foreign(format!("its journal mode was changed to {mode}")));
-    }
-    let known: Option<String> = db.query_row("SELECT boot FROM meta", [], |row| row.get(0)).optional()?;
-    if known.as_deref() != Some(boot) {
-        // Every lease ended with the boot it was counted in; the ticket counter goes on.
-        db.execute_batch("BEGIN IMMEDIATE")?;
-        let changed = db
-            .execute("DELETE FROM claims WHERE (SELECT boot FROM meta) <> ?1", [boot])
-            .and_then(|_| db.execute("UPDATE meta SET boot = ?1", [boot]));
-        db.execute_batch(if changed.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
-        changed?;
-    }
-    Ok(())
-}
-
-/// Whether the file is ours; `false` if it is empty. Changes nothing.
-fn is_ours(db: &Connection) -> Result<bool, Trouble> {
-    let number = |pragma: &str| db.query_row(pragma, [], |row| row.get::<_, i32>(0));
-    let application = number("PRAGMA application_id")?;
-    let version = number("PRAGMA user_version")?;
-    match (application, version) {
-        (APPLICATION_ID, SCHEMA_VERSION) => Ok(true),
-        (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => Err(Trouble::Foreign(format!(
-            "it was made by a newer Lockline (schema {newer}, this one knows {SCHEMA_VERSION})"
-        ))),
-        (0, 0) if number("SELECT count(*) FROM sqlite_schema")? == 0 => Ok(false),
-        _ => Err(Trouble::Foreign("it is the SQLite database of another application".to_owned())),
-    }
-}
-
-fn create(db: &Connection, boot: &str) -> Result<(), Trouble> {
-    db.pragma_update(None, "page_size", PAGE_SIZE)?;
-    db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-    db.execute_batch("BEGIN IMMEDIATE")?;
-    let made = is_ours(db).and_then(|ours| if ours { Ok(()) } else { create_schema(db, boot) });
-    if let Err(trouble) = made {
-        db.execute_batch("ROLLBACK")?;
-        return Err(trouble);
-    }
-    db.execute_batch("COMMIT")?;
-    room::free_reserve(db)?;
-    Ok(())
-}
-
-fn create_schema(db: &Connection, boot: &str) -> Result<(), Trouble> {
-    db.execute_batch(include_str!("schema.sql"))?;
-    db.execute("INSERT INTO meta (one, boot, last_ticket) VALUES (1, ?1, 0)", [boot])?;
-    room::first_reserve(db)?;
-    db.pragma_update(None, "application_id", APPLICATION_ID)?;
-    db.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-    Ok(())
-}
-
-/// Two processes that make the file at once: turning on the log needs the file alone, and does not wait by itself.
-fn retry_while_busy(
-    patience: Duration,
-    mut make: impl FnMut() -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
-    let started = Instant::now();
-    loop {
-        match make() {
-            Err(Trouble::Sqlite(failure))
-                if failure.error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && started.elapsed() < patience =>
-            {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            other => return other,
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Free pages inside the file, so that whoever holds a lock can renew and leave it when the disk is full.
 //!
-//! A renewal moves a row in an index, which may split a page. So claims never take the last free pages: when few are
+//! A renewal makes a row longer now and then, which may split a page. So claims never take the last free pages: when few are
 //! left the file is made larger while the disk has room for it, and when it has none, new claims are refused.
 
 use std::path::Path;

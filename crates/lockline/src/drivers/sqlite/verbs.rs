@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Rows, params};
 
+use super::meta::Meta;
 use super::process::Process;
 use super::rows::{HoldKey, id_at, int, micros, mode_at, stored_name, ticket_at, uint_at};
 use crate::line::{
@@ -39,6 +40,7 @@ pub(super) struct Ledger<'c> {
     tickets: RefCell<HashMap<Name, Vec<i64>>>,
     rings: Vec<Ring>,
     has_new_places: Cell<bool>,
+    meta: Meta,
 }
 
 /// A row found by its id.
@@ -55,13 +57,9 @@ impl<'c> Ledger<'c> {
     /// Starts with what every verb starts with: all lapsed claims go, of all lines. Dropping only those of the verb's
     /// own line would leave the rows of a name that nobody asks for again in the file for ever.
     pub(super) fn open(db: &'c Connection, me: Process, now: Now) -> Sql<Ledger<'c>> {
-        // Found first, then deleted: `RETURNING` would make SQLite build a temporary table every time, for nothing.
-        let mut lapsed = db.prepare_cached(include_str!("sql/lapsed.sql"))?;
+        let meta = Meta::read(db)?;
         let unsettled =
-            lapsed.query_map([int(now.at.as_micros())], |row| row.get(0))?.collect::<Sql<BTreeSet<_>>>()?;
-        if !unsettled.is_empty() {
-            db.prepare_cached(include_str!("sql/drop_lapsed.sql"))?.execute([int(now.at.as_micros())])?;
-        }
+            if meta.may_have_lapsed(now.at) { meta.drop_lapsed(db, now.at)? } else { BTreeSet::new() };
         Ok(Ledger {
             db,
             me,
@@ -70,6 +68,7 @@ impl<'c> Ledger<'c> {
             tickets: RefCell::default(),
             rings: Vec::new(),
             has_new_places: Cell::new(false),
+            meta,
         })
     }
 
@@ -78,6 +77,7 @@ impl<'c> Ledger<'c> {
         while let Some(name) = self.unsettled.pop_first() {
             self.settle(&stored_name(&name)?, None)?;
         }
+        self.meta.write(self.db)?;
         Ok(self.rings)
     }
 
@@ -117,7 +117,7 @@ impl<'c> Ledger<'c> {
         if !wait && !is_in {
             return Ok(Standing::Out);
         }
-        let ticket = self.next_ticket()?;
+        let ticket = self.meta.next_ticket(self.now.ticket_us);
         self.insert(claim, ticket, is_in)?;
         if let Some(tickets) = self.tickets.get_mut().get_mut(&claim.name) {
             tickets.push(int(ticket.get()));
@@ -149,10 +149,12 @@ impl<'c> Ledger<'c> {
 
     /// See [`Line::leave`](crate::line::Line::leave).
     pub(super) fn leave(&mut self, name: &Name, id: ClaimId) -> Sql<()> {
-        let gone = self
-            .db
-            .prepare_cached(include_str!("sql/leave.sql"))?
-            .execute(params![name.as_str(), id.as_u128().to_be_bytes()])?;
+        let Some(found) = self.find(name, id)? else { return self.settle_if_needed(name, None) };
+        let gone = self.db.prepare_cached(include_str!("sql/drop_hold.sql"))?.execute(params![
+            name.as_str(),
+            int(found.ticket.get()),
+            id.as_u128().to_be_bytes()
+        ])?;
         self.settle_after(name, gone)
     }
 
@@ -286,13 +288,16 @@ impl<'c> Ledger<'c> {
     fn waiting(&self, name: &Name, ticket: Ticket, lease: Duration) -> Sql<Standing> {
         let ahead = self.ahead(name, ticket)?;
         let interesting = self.now.at + look_again(lease, None, None);
-        let lapse = self
-            .db
-            .prepare_cached(include_str!("sql/next_lapse.sql"))?
-            .query_row(params![name.as_str(), int(ticket.get()), int(interesting.as_micros())], |row| {
-                uint_at(row, 0)
-            })
-            .optional()?;
+        let lapse = if self.meta.may_have_lapsed(interesting) {
+            self.db
+                .prepare_cached(include_str!("sql/next_lapse.sql"))?
+                .query_row(params![name.as_str(), int(ticket.get()), int(interesting.as_micros())], |row| {
+                    uint_at(row, 0)
+                })
+                .optional()?
+        } else {
+            None
+        };
         let next_lapse = lapse.map(|lapse| Time::from_micros(lapse).since(self.now.at));
         Ok(Standing::Waiting { ticket, ahead, look_again: look_again(lease, next_lapse, None) })
     }
@@ -307,16 +312,6 @@ impl<'c> Ledger<'c> {
         let before =
             known.get(name).map_or(0, |tickets| tickets.partition_point(|&other| other < int(ticket.get())));
         Ok(u32::try_from(before).unwrap_or(u32::MAX))
-    }
-
-    fn next_ticket(&self) -> Sql<Ticket> {
-        let last = self
-            .db
-            .prepare_cached(include_str!("sql/last_ticket.sql"))?
-            .query_row([], |row| ticket_at(row, 0))?;
-        let ticket = last.next(self.now.ticket_us);
-        self.db.prepare_cached(include_str!("sql/next_ticket.sql"))?.execute([int(ticket.get())])?;
-        Ok(ticket)
     }
 
     fn insert(&self, claim: &Claim, ticket: Ticket, is_in: bool) -> Sql<()> {
@@ -345,6 +340,7 @@ impl<'c> Ledger<'c> {
             int(self.me.start),
             int(self.me.pid_ns),
         ])?;
+        self.meta.ends_at(self.now.at + claim.lease);
         self.has_new_places.set(true);
         Ok(())
     }
@@ -365,6 +361,8 @@ impl<'c> Ledger<'c> {
         deadline: Time,
         fixed: bool,
     ) -> Sql<()> {
+        // A fixed lease may be the shorter one.
+        self.meta.ends_at(deadline);
         self.db.prepare_cached(include_str!("sql/extend.sql"))?.execute(params![
             name.as_str(),
             int(found.ticket.get()),

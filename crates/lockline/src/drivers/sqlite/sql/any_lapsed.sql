@@ -1,1 +1,1 @@
-SELECT 1 FROM claims INDEXED BY claims_by_deadline WHERE deadline_us <= ?1 LIMIT 1
+SELECT 1 FROM meta WHERE earliest_us <= ?1

@@ -1,1 +1,1 @@
-DELETE FROM claims INDEXED BY claims_by_deadline WHERE deadline_us <= ?1
+DELETE FROM claims WHERE deadline_us <= ?1

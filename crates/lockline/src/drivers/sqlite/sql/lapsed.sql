@@ -1,1 +1,1 @@
-SELECT name FROM claims INDEXED BY claims_by_deadline WHERE deadline_us <= ?1
+SELECT name FROM claims WHERE deadline_us <= ?1

@@ -49,7 +49,7 @@ async fn a_file_of_somebody_else_is_refused_and_not_touched() {
     sql(&marked, "PRAGMA application_id = 42; PRAGMA user_version = 1");
     let newer = dir.path().join("newer.db");
     drop(open(&newer).await);
-    sql(&newer, "PRAGMA user_version = 2; PRAGMA wal_checkpoint(TRUNCATE)");
+    sql(&newer, "PRAGMA user_version = 3; PRAGMA wal_checkpoint(TRUNCATE)");
     for path in [text, other, marked, newer] {
         let before = fs::read(&path).unwrap();
         assert_eq!(refusal(SqliteConfig::new(&path)).await.kind(), ErrorKind::Unsafe, "{path:?}");
@@ -105,6 +105,39 @@ async fn another_boot_ends_all_leases_and_keeps_the_counter() {
     assert!(file.view(&Query::Prefix(String::new())).await.unwrap().is_empty());
     let standing = file.join(&claim("x", Mode::Exclusive, LEASE), true).await.unwrap();
     assert_eq!(standing.ticket().unwrap().get(), ahead as u64 + 1);
+}
+
+/// A file as the first schema had it, and a claim in it that lapses then.
+fn old_file(path: &Path, deadline_us: u64) {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    sql(path, "PRAGMA page_size = 1024; PRAGMA journal_mode = WAL");
+    sql(path, include_str!("schema_1.sql"));
+    sql(path, &format!("INSERT INTO meta VALUES (1, '{}', 9000000000000000000)", boot.trim()));
+    let values =
+        format!("'x', 1, x'00', 0, 0, 0, 1, 0, 0, 1, {deadline_us}, 1, 'o', 'h', 1, NULL, x'00', 1, 1, 1");
+    sql(path, &format!("INSERT INTO claims VALUES ({values})"));
+    sql(path, "PRAGMA application_id = 0x4c6b4c6e; PRAGMA user_version = 1");
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_schema_is_taken_over_once_nobody_is_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (used, idle) = (dir.path().join("used.db"), dir.path().join("idle.db"));
+    old_file(&used, u64::MAX >> 1);
+    old_file(&idle, 1);
+    let error = refusal(SqliteConfig::new(&used)).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("older Lockline"), "{error}");
+    let claims: u32 = rusqlite::Connection::open(&used)
+        .unwrap()
+        .query_row("SELECT count(*) FROM claims", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(claims, 1, "nothing was changed");
+    let (file, _) = open(&idle).await;
+    let standing = file.join(&claim("x", Mode::Exclusive, LEASE), true).await.unwrap();
+    assert_eq!(standing.ticket().unwrap().get(), 9_000_000_000_000_000_001, "the counter goes on");
+    drop(file);
+    drop(open(&idle).await);
 }
 
 #[tokio::test]

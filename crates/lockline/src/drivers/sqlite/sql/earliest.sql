@@ -1,0 +1,1 @@
+SELECT min(deadline_us) FROM claims

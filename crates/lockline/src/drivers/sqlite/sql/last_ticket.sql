@@ -1,1 +1,0 @@
-SELECT last_ticket FROM meta

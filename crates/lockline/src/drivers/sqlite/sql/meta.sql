@@ -1,0 +1,1 @@
+SELECT last_ticket, earliest_us FROM meta

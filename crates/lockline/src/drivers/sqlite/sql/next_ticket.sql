@@ -1,1 +1,0 @@
-UPDATE meta SET last_ticket = ?1
