@@ -5,9 +5,9 @@
 //! library in between, so that nobody but the whole machine can be told another time; its leases count on the monotonic one.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, ExitCode, Stdio};
+mod cluster;
+
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
@@ -15,149 +15,12 @@ use lockline::fence::etcd::FencedStore;
 use lockline::{ErrorKind, Guard, Locks, LossReason, Ticket};
 use lockline_testkit::engines;
 use lockline_testkit::setup::{eventually, granted, queue_up, soon, until_waiting, within};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+
+use cluster::Cluster;
 
 /// Long enough for a new leader and a new connection, several times over.
 const LEASE: Duration = Duration::from_secs(6);
-
-struct Cluster {
-    members: Vec<Member>,
-    dir: tempfile::TempDir,
-}
-
-struct Member {
-    clients: u16,
-    peers: u16,
-    child: Option<Child>,
-}
-
-impl Cluster {
-    fn start(count: usize) -> Cluster {
-        let listeners: Vec<_> = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<u16> =
-            listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
-        drop(listeners);
-        let members =
-            ports.chunks(2).map(|two| Member { clients: two[0], peers: two[1], child: None }).collect();
-        let mut cluster = Cluster { members, dir: tempfile::tempdir().unwrap() };
-        for nth in 0..count {
-            cluster.up(nth);
-        }
-        cluster.until_led();
-        cluster
-    }
-
-    /// Starts a member, with the data that it had.
-    fn up(&mut self, nth: usize) {
-        let all: Vec<_> = self
-            .members
-            .iter()
-            .enumerate()
-            .map(|(nth, member)| format!("m{nth}=http://127.0.0.1:{}", member.peers))
-            .collect();
-        let member = &mut self.members[nth];
-        let (clients, peers) =
-            (format!("http://127.0.0.1:{}", member.clients), format!("http://127.0.0.1:{}", member.peers));
-        let log = std::fs::File::create(self.dir.path().join(format!("log-{nth}"))).unwrap();
-        let child = Command::new("etcd")
-            .args(["--name", &format!("m{nth}"), "--initial-cluster", &all.join(","), "--logger", "zap"])
-            .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
-            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
-            .args(["--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync"])
-            .arg("--data-dir")
-            .arg(self.dir.path().join(format!("data-{nth}")))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("etcd cannot be started: is it installed?");
-        member.child = Some(child);
-    }
-
-    /// Kills it, as a crash does.
-    fn kill(&mut self, nth: usize) {
-        if let Some(mut child) = self.members[nth].child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
-
-    fn signal(&self, nth: usize, signal: Signal) {
-        let pid = self.members[nth].child.as_ref().unwrap().id();
-        kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
-    }
-
-    fn url(&self) -> String {
-        let hosts: Vec<_> =
-            self.members.iter().map(|member| format!("127.0.0.1:{}", member.clients)).collect();
-        format!("etcd://{}", hosts.join(","))
-    }
-
-    async fn client(&self) -> Locks {
-        self.client_with(LEASE).await
-    }
-
-    async fn client_with(&self, lease: Duration) -> Locks {
-        Locks::builder().lease(lease).connect(&self.url()).await.unwrap()
-    }
-
-    /// Holders of their own locks, and those who wait behind them: so many that some talk to each member.
-    async fn crowd(&self) -> Vec<(Guard, tokio::task::JoinHandle<lockline::Result<Guard>>)> {
-        let mut crowd = Vec::new();
-        for nth in 0..8 {
-            let (holder, waiter) = (self.client().await, self.client().await);
-            let held = holder.mutex(format!("crowd/{nth}")).lock().await.unwrap();
-            crowd.push((held, queue_up(&waiter, &format!("crowd/{nth}"), 1).await));
-        }
-        crowd
-    }
-
-    fn until_led(&self) {
-        let start = Instant::now();
-        while self.leader().is_none() {
-            assert!(start.elapsed() < Duration::from_secs(30), "the cluster has no leader");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn leader(&self) -> Option<usize> {
-        self.members.iter().position(|member| {
-            let status = status(member.clients).unwrap_or_default();
-            let field = |name: &str| status.get(name).and_then(|id| id.as_str()).map(str::to_owned);
-            let own = status.get("header").and_then(|header| header.get("member_id"));
-            field("leader").is_some() && field("leader").as_deref() == own.and_then(|id| id.as_str())
-        })
-    }
-
-    fn ctl(&self, args: &[&str]) -> String {
-        let hosts = self.url().trim_start_matches("etcd://").to_owned();
-        let done = Command::new("etcdctl")
-            .env("ETCDCTL_API", "3")
-            .args(["--endpoints", &hosts])
-            .args(args)
-            .output()
-            .unwrap();
-        assert!(done.status.success(), "{args:?}: {done:?}");
-        String::from_utf8(done.stdout).unwrap()
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for nth in 0..self.members.len() {
-            self.kill(nth);
-        }
-    }
-}
-
-fn status(port: u16) -> Option<serde_json::Value> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
-    write!(stream, "POST /v3/maintenance/status HTTP/1.0\r\nHost: h\r\nContent-Length: 2\r\n\r\n{{}}")
-        .ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    serde_json::from_str(answer.split("\r\n\r\n").nth(1)?).ok()
-}
 
 /// Guards stay good for longer than their lease.
 async fn stay_valid(guards: &[&Guard], why: &str) {
