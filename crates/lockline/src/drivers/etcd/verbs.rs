@@ -13,6 +13,7 @@ use super::lease::{Lease, seconds_for};
 use super::place::{Card, Keys, Seen, ticket};
 use super::proto::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp};
 use super::standing::{Found, first_question, judge, question, stands_behind, whole_line};
+use crate::drivers::under_way::UnderWay;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Bell, Claim, ClaimId, Mode, News, Place, Standing};
 use crate::name::Name;
@@ -23,19 +24,15 @@ use crate::time::{BootClock, Time};
 pub(super) const TRIES: usize = 16;
 
 impl Inner {
-    /// Does something whose end matters, whoever waits for it: a caller that goes away half-way must not leave a request
-    /// behind that overtakes the next one.
-    pub(super) async fn in_turn<T: Send + 'static>(
-        self: &Arc<Self>,
+    /// Does something when its turn comes, and to its end.
+    pub(super) fn in_turn<T: Send + 'static>(
+        &self,
         mut turn: Turn,
         work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let done = self.runtime.spawn(async move {
+    ) -> UnderWay<Result<T>> {
+        UnderWay::new(&self.runtime, async move {
             turn.comes().await;
             work.await
-        });
-        done.await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unknown, "runtime", "the runtime was shut down").at(&self.wire.address))
         })
     }
 

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use zookeeper_client::{Error as ZkError, EventType};
 
-use super::claims::{Attendant, Entry, GAP, Inner};
+use super::claims::{Attendant, Departure, Entry, GAP, Inner};
 use super::error::is_a_gap;
-use super::node::is_evicted;
+use super::node::{Node, is_evicted};
 use super::recipe::{Places, Watch};
 use super::session::Session;
 use crate::line::News;
@@ -15,6 +16,23 @@ use crate::line::News;
 /// How long a claim stands before its own znode is watched: a lock that is quickly taken and released needs no such watch.
 /// Whoever evicts waits for longer than this before it takes a claim away that did not go by itself.
 pub(super) const SETTLED: Duration = Duration::from_millis(200);
+
+/// What a claim that waits behind another one heard of it.
+enum Moved {
+    /// It was in, and is gone.
+    HolderLeft,
+    /// The line has to be read again.
+    Somehow,
+}
+
+/// Until another claim of this client is gone.
+async fn departed(mut departure: watch::Receiver<Departure>) -> Moved {
+    match departure.wait_for(|departure| *departure != Departure::No).await.as_deref() {
+        Ok(Departure::OfHolder) => Moved::HolderLeft,
+        // It waited, or vanished with its session.
+        _ => Moved::Somehow,
+    }
+}
 
 struct Claim {
     inner: Weak<Inner>,
@@ -57,20 +75,16 @@ impl Claim {
         while let Some(known) = places {
             let Some(ahead) = known.ahead_of(self.number) else { return };
             if known.is_in(ahead) {
-                if let (Some(inner), Some(entry)) = (self.inner.upgrade(), self.entry.upgrade()) {
-                    inner.got_in(&entry, &known, ahead);
-                }
-                return;
+                return self.got_in(known.permits_behind(ahead));
             }
-            let again = match known.watch(ahead) {
-                Some(Watch::Claim(node)) => {
-                    self.until_changed(&format!("{}/{}", self.line(), node.name)).await
-                }
-                Some(Watch::Everybody) => self.until_somebody_moves().await,
+            let moved = match known.watch(ahead) {
+                Some(Watch::Claim(node)) => self.until_changed(node, known.is_in(ahead - 1)).await,
+                Some(Watch::Everybody) => self.until_somebody_moves().await.map(|()| Moved::Somehow),
                 None => return,
             };
-            places = match again {
-                Ok(()) => self.list().await,
+            places = match moved {
+                Ok(Moved::HolderLeft) if known.inherits(ahead) => return self.got_in(false),
+                Ok(_) => self.list().await,
                 Err(error) if is_a_gap(&error) => {
                     tokio::time::sleep(GAP).await;
                     self.list().await
@@ -81,16 +95,37 @@ impl Claim {
         }
     }
 
+    fn got_in(&self, permits_behind: bool) {
+        if let (Some(inner), Some(entry)) = (self.inner.upgrade(), self.entry.upgrade()) {
+            inner.got_in(&entry, permits_behind);
+        }
+    }
+
     /// Until another claim goes, or is touched because it got in.
-    async fn until_changed(&self, path: &str) -> Result<(), ZkError> {
-        match self.session.client.get_and_watch_data(path).await {
+    async fn until_changed(&self, node: &Node, holds: bool) -> Result<Moved, ZkError> {
+        if let Some(departure) = self.departure_of(node) {
+            return Ok(departed(departure).await);
+        }
+        let path = format!("{}/{}", self.line(), node.name);
+        match self.session.client.get_and_watch_data(&path).await {
             Ok((_, _, watcher)) => {
-                watcher.changed().await;
-                Ok(())
+                let is_gone = watcher.changed().await.event_type == EventType::NodeDeleted;
+                Ok(if is_gone && holds { Moved::HolderLeft } else { Moved::Somehow })
             }
-            Err(ZkError::NoNode) => Ok(()),
+            Err(ZkError::NoNode) if holds => Ok(Moved::HolderLeft),
+            Err(ZkError::NoNode) => Ok(Moved::Somehow),
             Err(error) => Err(error),
         }
+    }
+
+    /// If the other claim is this client's, there is nothing to ask the ensemble: we know when it goes before a watch says so.
+    fn departure_of(&self, node: &Node) -> Option<watch::Receiver<Departure>> {
+        let (inner, entry) = (self.inner.upgrade()?, self.entry.upgrade()?);
+        let other = inner.entry(&entry.name, node.id?)?;
+        other.with(|spot| {
+            let spot = spot.as_ref().filter(|spot| spot.number == node.number)?;
+            Some(spot.departure.subscribe())
+        })
     }
 
     /// Until a claim comes or goes, unless one did since it was last looked at.

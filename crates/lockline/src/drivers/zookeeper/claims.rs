@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use super::error::is_a_gap;
 use super::node::Data;
 use super::session::{Session, Sessions, next_turn};
 use crate::driver::Bells;
-use crate::error::{Error, ErrorKind, Result};
+use crate::drivers::under_way::UnderWay;
+use crate::error::Result;
 use crate::line::{Bell, ClaimId, News, Ticket};
 use crate::name::Name;
 use crate::sync::locked;
@@ -78,6 +79,16 @@ pub(super) struct Spot {
     pub(super) evicted: bool,
     /// Ends with the place.
     pub(super) attendant: Option<Attendant>,
+    /// For claims of this client that wait behind it.
+    pub(super) departure: watch::Sender<Departure>,
+}
+
+/// Whether a claim has gone, and as what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    No,
+    OfHolder,
+    OfWaiter,
 }
 
 /// A task that ends when this is dropped.
@@ -168,18 +179,16 @@ impl Inner {
     }
 
     /// Lets `work` happen to a claim after everything that was called before it, whether or not the answer is awaited.
-    pub(super) fn in_turn<T, F, W>(
+    pub(super) fn in_turn<T, W>(
         self: &Arc<Self>,
         name: &Name,
         id: ClaimId,
-        work: F,
-    ) -> impl Future<Output = Result<T>> + Send + use<T, F, W>
+        work: impl FnOnce(Arc<Inner>, Arc<Entry>) -> W,
+    ) -> UnderWay<Result<T>>
     where
         T: Send + 'static,
-        F: FnOnce(Arc<Inner>, Arc<Entry>) -> W,
         W: Future<Output = Result<T>> + Send + 'static,
     {
-        let (answer, answered) = oneshot::channel();
         let (done, when_done) = oneshot::channel::<()>();
         let (entry, before) = {
             let mut claims = locked(&self.claims);
@@ -193,7 +202,7 @@ impl Inner {
         };
         let work = work(self.clone(), entry.clone());
         let inner = self.clone();
-        self.runtime.spawn(async move {
+        UnderWay::new(&self.runtime, async move {
             if let Some(before) = before {
                 // Also when the one before was dropped with its runtime.
                 let _ = before.await;
@@ -202,14 +211,8 @@ impl Inner {
             locked(&entry.state).under_way -= 1;
             inner.forget_if_idle(&entry);
             drop(done);
-            // Nobody may be waiting any more.
-            let _ = answer.send(result);
-        });
-        async move {
-            answered.await.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Unknown, "call", "the runtime of this client has been shut down"))
-            })
-        }
+            result
+        })
     }
 
     fn forget_if_idle(&self, entry: &Arc<Entry>) {
@@ -231,6 +234,13 @@ impl Inner {
     /// The lease of a claim may end sooner than it would have.
     pub(super) fn ends_at(&self, deadline: Time) {
         self.janitor.look_at(deadline);
+    }
+
+    /// Takes a claim out of its line, and tells whoever of this client waits behind it.
+    pub(super) async fn depart(&self, spot: Spot) -> Result<()> {
+        self.remove(&spot.session, &spot.path).await?;
+        spot.departure.send_replace(if spot.is_in { Departure::OfHolder } else { Departure::OfWaiter });
+        Ok(())
     }
 
     /// Removes a znode of ours. A connection that breaks is waited for: as long as the session lives, so does the znode.
@@ -257,7 +267,7 @@ impl Inner {
         for entry in name.map_or_else(|| self.entries(), |name| self.entries_of(name)) {
             let Some(spot) = entry.take_lapsed(now) else { continue };
             self.forget_if_idle(&entry);
-            if let Err(error) = self.remove(&spot.session, &spot.path).await {
+            if let Err(error) = self.depart(spot).await {
                 tracing::debug!(lock = %entry.name, %error, "a lease ran out; its session will remove the claim");
             }
         }

@@ -14,6 +14,8 @@ use crate::sync::locked;
 /// for a moment before; a crowd can.
 const SIDE_BY_SIDE: usize = 4;
 
+/// A list that was asked for; it never comes if the runtime is shut down.
+pub(super) type Reading = oneshot::Receiver<Answer>;
 type Answer = Result<Arc<Places>, ZkError>;
 type Asker = oneshot::Sender<Answer>;
 
@@ -34,14 +36,16 @@ impl Lists {
         self.ask(client, line).await.unwrap_or(Err(ZkError::ClientClosed))
     }
 
-    fn ask(&self, client: &Client, line: &str) -> oneshot::Receiver<Answer> {
+    /// The same; it is on its way when this returns.
+    pub(super) fn ask(&self, client: &Client, line: &str) -> Reading {
         let (asker, answer) = oneshot::channel();
         let mut lines = locked(&self.0);
         let reading = lines.entry(line.to_owned()).or_default();
         if reading.under_way < SIDE_BY_SIDE {
             reading.under_way += 1;
+            let first = list(client, line);
             // In a task of its own: others must get their answer when this one does not wait for it any longer.
-            tokio::spawn(read_for(self.0.clone(), client.clone(), line.to_owned(), vec![asker]));
+            tokio::spawn(read_for(self.0.clone(), client.clone(), line.to_owned(), first, vec![asker]));
         } else {
             reading.next.push(asker);
         }
@@ -49,31 +53,49 @@ impl Lists {
     }
 }
 
-/// Reads a line for these, and then for those who have asked meanwhile.
+/// Sends the request at once; the answer is to be awaited.
+fn list(client: &Client, line: &str) -> impl Future<Output = Answer> + Send + use<> {
+    let children = client.get_children(line);
+    async {
+        match children.await {
+            Ok((children, _)) => Ok(Arc::new(Places::new(children))),
+            Err(ZkError::NoNode) => Ok(Arc::default()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Gives what was read first to these, and reads the line again for those who have asked meanwhile.
 async fn read_for(
     lines: Arc<Mutex<HashMap<String, Line>>>,
     client: Client,
     line: String,
+    first: impl Future<Output = Answer> + Send,
     mut askers: Vec<Asker>,
 ) {
-    while !askers.is_empty() {
-        let answer = match client.list_children(&line).await {
-            Ok(children) => Ok(Arc::new(Places::new(children))),
-            Err(ZkError::NoNode) => Ok(Arc::default()),
-            Err(error) => Err(error),
-        };
+    let mut answer = first.await;
+    loop {
         for asker in askers {
             // It may have gone.
             let _ = asker.send(answer.clone());
         }
-        let mut lines = locked(&lines);
-        let Some(reading) = lines.get_mut(&line) else { return };
-        askers = std::mem::take(&mut reading.next);
+        askers = next_askers(&mut locked(&lines), &line);
         if askers.is_empty() {
-            reading.under_way -= 1;
-            if reading.under_way == 0 {
-                lines.remove(&line);
-            }
+            return;
+        }
+        answer = list(&client, &line).await;
+    }
+}
+
+/// Who has asked while a line was read; if nobody did, this reading is over.
+fn next_askers(lines: &mut HashMap<String, Line>, line: &str) -> Vec<Asker> {
+    let Some(reading) = lines.get_mut(line) else { return Vec::new() };
+    let askers = std::mem::take(&mut reading.next);
+    if askers.is_empty() {
+        reading.under_way -= 1;
+        if reading.under_way == 0 {
+            lines.remove(line);
         }
     }
+    askers
 }

@@ -81,6 +81,11 @@ impl Node {
         name
     }
 
+    /// Whether it is a claim on a mutex; a semaphore's claims look alike to others, but not to us.
+    pub(super) fn is_of_mutex(&self) -> bool {
+        self.mode == Mode::Exclusive && !self.name.contains("__WRIT__")
+    }
+
     /// Whether it belongs to an identity.
     pub(super) fn is_of(&self, identity: &str) -> bool {
         self.identity.as_deref().is_some_and(|own| own == hex(identity))

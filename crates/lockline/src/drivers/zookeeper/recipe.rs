@@ -77,6 +77,15 @@ impl Places {
         permits(&self.places[ahead]) && self.places[ahead + 1..].iter().any(permits)
     }
 
+    /// Whether the place with so many before it is in as soon as the one right before it, which is in, has gone. A mutex has
+    /// one holder, and nobody comes in before it; only an identity's claims, and Curator's writers that read, share a place.
+    pub(super) fn inherits(&self, ahead: usize) -> bool {
+        let one_before = ahead.checked_sub(1).and_then(|before| self.places.get(before));
+        let is_alone = |node: &Node| node.identity.is_none() && node.is_of_mutex();
+        self.places[ahead].mode == Mode::Exclusive
+            && one_before.is_some_and(|place| matches!(&place.nodes[..], [node] if is_alone(node)))
+    }
+
     /// Whom the place with so many before it has to watch; nobody, if it is in.
     pub(super) fn watch(&self, ahead: usize) -> Option<Watch<'_>> {
         if self.is_in(ahead) {

@@ -170,7 +170,7 @@ impl Inner {
         if let (Some(places), Some(ahead)) = (places, ahead)
             && places.is_in(ahead)
         {
-            self.got_in(entry, places, ahead);
+            self.got_in(entry, places.permits_behind(ahead));
         }
         self.extend(entry, place, now, ahead.unwrap_or_default())
     }

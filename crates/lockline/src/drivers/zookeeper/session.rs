@@ -12,7 +12,7 @@ use zookeeper_client::{Client, Error as ZkError, SessionState};
 
 use super::config::ZookeeperConfig;
 use super::error::explain;
-use super::lists::Lists;
+use super::lists::{Lists, Reading};
 use super::recipe::Places;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::locked;
@@ -34,6 +34,11 @@ impl Session {
     /// The places of a line; none if there is no such znode.
     pub(super) async fn places(&self, line: &str) -> std::result::Result<Arc<Places>, ZkError> {
         self.lists.read(&self.client, line).await
+    }
+
+    /// Asks for the places of a line as they are after everything that was sent before.
+    pub(super) fn ask_for_places(&self, line: &str) -> Reading {
+        self.lists.ask(&self.client, line)
     }
 
     /// It will never be of use again.

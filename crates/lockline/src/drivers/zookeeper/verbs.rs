@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
 use super::bell;
-use super::claims::{Entry, GAP, Inner, Spot};
+use super::claims::{Departure, Entry, GAP, Inner, Spot};
 use super::error::{is_a_gap, is_the_end};
+use super::lists::Reading;
 use super::node::{Data, Node};
 use super::path;
 use super::recipe::Places;
@@ -76,16 +78,15 @@ impl Inner {
             }
             None => None,
         };
-        let found = match &shared {
+        let (found, places) = match &shared {
             None => self.make_place(session, &line, claim).await?,
             Some(place) if place.mode != claim.mode => return Err(self.would_wait_for_itself(claim)),
             Some(place) if !wait && !place.is_in => return Ok(Some(Standing::Out)),
             Some(place) => match self.enter(session, &line, place, claim).await? {
-                Some(found) => found,
+                Some(found) => (found, self.places(session, &line, "join").await?),
                 None => return Ok(None),
             },
         };
-        let places = self.places(session, &line, "join").await?;
         if let (Some(identity), None) = (claim.identity.as_deref(), &shared)
             && self.place_of(session, &line, &places, identity, Some(found.number)).await?.is_some()
         {
@@ -129,6 +130,7 @@ impl Inner {
                 is_in,
                 evicted: false,
                 attendant: None,
+                departure: watch::Sender::new(Departure::No),
             },
         );
         // Not before: it may find out at once that the claim is in, and must find where to say so.
@@ -159,23 +161,27 @@ impl Inner {
         }
     }
 
-    /// Makes the znode of a claim that stands on a place of its own.
-    async fn make_place(&self, session: &Session, line: &str, claim: &Claim) -> Result<Found> {
+    /// Makes the znode of a claim that stands on a place of its own, and reads the line that it stands in then.
+    async fn make_place(&self, session: &Session, line: &str, claim: &Claim) -> Result<(Found, Arc<Places>)> {
         let prefix = format!("{line}/{}", Node::prefix(claim));
         let data = Data::of(claim);
         let options = CreateMode::EphemeralSequential.with_acls(self.sessions.config.acls());
         for _ in 0..TRIES {
-            match session.client.create(&prefix, &data.write(), &options).await {
+            // Both are sent here. A session's requests are done in their order, so the list has the znode in it.
+            let made = session.client.create(&prefix, &data.write(), &options);
+            let read = session.ask_for_places(line);
+            match made.await {
                 Ok((stat, number)) => {
                     let path = format!("{prefix}{number}");
                     // ZooKeeper's number has 32 bits; its client leaves room for more.
                     let number = i32::try_from(number.into_i64()).unwrap_or_default();
-                    return Ok(Found { path, number, ticket: ticket_of(&stat), data });
+                    let found = Found { path, number, ticket: ticket_of(&stat), data };
+                    return Ok((found, self.places_once_read(session, line, read).await?));
                 }
                 Err(ZkError::NoNode) => self.make_line(session, line).await?,
                 Err(error) if is_a_gap(&error) => {
                     if let Some(found) = self.find_own(session, line, claim, &data).await? {
-                        return Ok(found);
+                        return Ok((found, self.places(session, line, "join").await?));
                     }
                 }
                 Err(error) => return Err(self.sessions.explain("join", &error, true)),
@@ -243,6 +249,14 @@ impl Inner {
         }
     }
 
+    /// The places that were asked for; asked for again, if the connection broke meanwhile.
+    async fn places_once_read(&self, session: &Session, line: &str, read: Reading) -> Result<Arc<Places>> {
+        match read.await {
+            Ok(Ok(places)) => Ok(places),
+            _ => self.places(session, line, "join").await,
+        }
+    }
+
     async fn stat(&self, session: &Session, path: &str) -> Result<Option<Stat>> {
         loop {
             match session.client.check_stat(path).await {
@@ -255,13 +269,13 @@ impl Inner {
 
     pub(super) async fn leave(self: Arc<Self>, entry: Arc<Entry>) -> Result<()> {
         match entry.with(Option::take) {
-            Some(spot) => self.remove(&spot.session, &spot.path).await,
+            Some(spot) => self.depart(spot).await,
             None => Ok(()),
         }
     }
 
     /// A claim that waited is in, as its attendant or a look found out: rings, once.
-    pub(super) fn got_in(&self, entry: &Entry, places: &Places, ahead: usize) {
+    pub(super) fn got_in(&self, entry: &Entry, permits_behind: bool) {
         let ticket = entry.with(|spot| {
             let spot = spot.as_mut().filter(|spot| !spot.is_in && !spot.evicted)?;
             spot.is_in = true;
@@ -269,7 +283,7 @@ impl Inner {
         });
         let Some(ticket) = ticket else { return };
         self.ring(entry, ticket, News::In);
-        if places.permits_behind(ahead) {
+        if permits_behind {
             self.announce(entry);
         }
     }
