@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{shell, test, workspace};
+use crate::{shell, test, torture, workspace};
 
 /// One step. They run in this order: what fails fastest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -34,7 +34,7 @@ impl Step {
             Step::Doc => doc(),
             Step::Test => test::test(&[], &[]),
             Step::Readme => readme(),
-            Step::Torture => torture(),
+            Step::Torture => torture::short(),
         }
     }
 }
@@ -101,14 +101,5 @@ fn readme() -> Result<()> {
     }
     let said = shell::output(&mut command)?;
     ensure!(said == "it is my turn\n", "the README's first command said {said:?}");
-    Ok(())
-}
-
-fn torture() -> Result<()> {
-    for engine in crate::engines::ENGINES.iter().filter(|engine| engine.tortured) {
-        // The long form is one command for each: see docs/reliability.md.
-        crate::torture(&[engine.name.to_owned(), "--seconds".to_owned(), "12".to_owned()])
-            .context(engine.name)?;
-    }
     Ok(())
 }

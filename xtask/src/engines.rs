@@ -75,21 +75,21 @@ pub(crate) const ENGINES: &[Engine] = &[
     Engine {
         name: "redis-sentinel",
         feature: Some("redis"),
-        tortured: false,
+        tortured: true,
         install: redis::install,
         start: redis::sentinel,
     },
     Engine {
         name: "redis-cluster",
         feature: Some("redis"),
-        tortured: false,
+        tortured: true,
         install: redis::install,
         start: redis::cluster,
     },
     Engine {
         name: "redis-replicas",
         feature: Some("redis"),
-        tortured: false,
+        tortured: true,
         install: redis::install,
         start: redis::replicas,
     },
@@ -103,7 +103,7 @@ pub(crate) const ENGINES: &[Engine] = &[
     Engine {
         name: "zookeeper-ensemble",
         feature: Some("zookeeper"),
-        tortured: false,
+        tortured: true,
         install: zookeeper::install,
         start: zookeeper::start_three,
     },
@@ -117,7 +117,7 @@ pub(crate) const ENGINES: &[Engine] = &[
     Engine {
         name: "etcd-cluster",
         feature: Some("etcd"),
-        tortured: false,
+        tortured: true,
         install: etcd::install,
         start: etcd::start_cluster,
     },
@@ -131,14 +131,14 @@ pub(crate) const ENGINES: &[Engine] = &[
     Engine {
         name: "postgres-pooled",
         feature: Some("postgres"),
-        tortured: false,
+        tortured: true,
         install: postgres::install_pooled,
         start: postgres::start_pooled,
     },
     Engine {
         name: "postgres-standby",
         feature: Some("postgres"),
-        tortured: false,
+        tortured: true,
         install: postgres::install,
         start: postgres::start_with_standby,
     },
@@ -159,7 +159,7 @@ pub(crate) const ENGINES: &[Engine] = &[
     Engine {
         name: "redlock-3",
         feature: Some("redis"),
-        tortured: false,
+        tortured: true,
         install: redis::install,
         start: redis::quorum_of_three,
     },
@@ -172,6 +172,41 @@ struct Started {
     url: Option<String>,
     /// Its processes.
     processes: Vec<Child>,
+    /// The same, in the same order: how each is started again. Empty for what nobody tortures.
+    launches: Vec<Launch>,
+}
+
+/// How a process of an engine was started, so that who kills it can start it again.
+#[derive(Debug)]
+struct Launch {
+    /// What it is: `redis`, `sentinel`, `postgres`.
+    role: &'static str,
+    /// Where it listens for clients.
+    address: String,
+    words: Vec<String>,
+    /// Where its data is.
+    folder: PathBuf,
+    /// Where it writes what it says.
+    log: PathBuf,
+}
+
+impl Launch {
+    fn of(
+        role: &'static str,
+        port: u16,
+        command: &std::process::Command,
+        folder: &Path,
+        log: &Path,
+    ) -> Launch {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        Launch {
+            role,
+            address: format!("127.0.0.1:{port}"),
+            words: words.map(|word| word.to_string_lossy().into_owned()).collect(),
+            folder: folder.to_owned(),
+            log: log.to_owned(),
+        }
+    }
 }
 
 fn nothing_to_install() -> Result<()> {
@@ -231,10 +266,17 @@ impl Fleet {
         started.url.clone()
     }
 
-    /// The processes of one of them.
-    pub(crate) fn pids(&self, name: &str) -> Vec<u32> {
-        let of = self.started.iter().filter(|(engine, _)| engine.name == name);
-        of.flat_map(|(_, started)| started.processes.iter().map(Child::id)).collect()
+    /// The servers of one of them and how they are started again, as the torturer reads it.
+    pub(crate) fn site(&self, name: &str) -> Option<serde_json::Value> {
+        let (_, started) = self.started.iter().find(|(engine, _)| engine.name == name)?;
+        let server = |(process, launch): (&Child, &Launch)| {
+            let Launch { role, address, words, folder, log } = launch;
+            serde_json::json!({
+                "pid": process.id(), "role": role, "address": address, "words": words, "folder": folder, "log": log,
+            })
+        };
+        let servers: Vec<_> = started.processes.iter().zip(&started.launches).map(server).collect();
+        Some(serde_json::json!({ "url": started.url, "servers": servers }))
     }
 
     /// What tests read: the servers there are, and where. Embedded engines need none and always run.
@@ -411,7 +453,7 @@ mod tests {
     fn a_fleet_stops_what_it_started() {
         fn sleeper(_: &Path) -> Result<Started> {
             let child = std::process::Command::new("sleep").arg("600").spawn()?;
-            Ok(Started { url: Some("sleep://".to_owned()), processes: vec![child] })
+            Ok(Started { url: Some("sleep://".to_owned()), processes: vec![child], launches: Vec::new() })
         }
         static SLEEPER: Engine = Engine {
             name: "sleeper",

@@ -5,6 +5,7 @@ mod engines;
 mod interop;
 mod shell;
 mod test;
+mod torture;
 mod workspace;
 
 use std::process::ExitCode;
@@ -48,10 +49,13 @@ enum Command {
         #[arg(value_name = "PEERS")]
         peers: Vec<String>,
     },
-    /// Processes, faults and checkers on an engine, for long.
+    /// Processes, faults and checkers on an engine, or on all of them: see docs/reliability.md.
     Torture {
+        /// The campaign: all engines, or those named, for minutes each; docs/reliability.md is made from it.
+        #[arg(long)]
+        long: bool,
         /// The engine, and what the torturer's help lists.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required_unless_present = "long")]
         args: Vec<String>,
     },
     /// Everything that must hold before a change is merged.
@@ -89,7 +93,7 @@ fn run(command: Command) -> Result<()> {
         // It measures the command, too.
         Command::Bench { args } => bench(&args),
         Command::Interop { peers } => interop::interop(&peers),
-        Command::Torture { args } => torture(&args),
+        Command::Torture { long, args } => torture::torture(long, &args),
         Command::Ci { except, only } => ci::ci(&except, &only),
     }
 }
@@ -108,27 +112,6 @@ fn bench(args: &[String]) -> Result<()> {
     let fleet = engines::Fleet::start(&[engine])?;
     let url = fleet.url(engine.name).context("the server has no address")?;
     let outcome = shell::run(command.args(args).args(["--url", &url]));
-    drop(fleet);
-    outcome
-}
-
-/// Tortures an engine; one that is a server is started for it.
-pub(crate) fn torture(args: &[String]) -> Result<()> {
-    const TORTURER: &str = "lockline-torture";
-    let named = args.iter().find_map(|arg| engines::ENGINES.iter().find(|engine| engine.name == arg));
-    let Some(engine) = named.filter(|engine| engine.feature.is_some()) else {
-        return shell::run(release(&[TORTURER], &[])?.args(args));
-    };
-    // As tests are built, so that hardly anything is built for it: how fast it is decides nothing.
-    shell::run(&mut shell::cargo(["build", "--quiet", "--all-features", "--bin", TORTURER]))?;
-    let fleet = engines::Fleet::start(&[engine])?;
-    let url = fleet.url(engine.name).context("the server has no address")?;
-    let mut command = std::process::Command::new(workspace::target_dir()?.join("debug").join(TORTURER));
-    command.args(args).args(["--url", &url]);
-    for pid in fleet.pids(engine.name) {
-        command.args(["--server", &pid.to_string()]);
-    }
-    let outcome = shell::run(&mut command);
     drop(fleet);
     outcome
 }

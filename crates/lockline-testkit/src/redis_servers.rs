@@ -57,21 +57,8 @@ impl Server {
     /// # Errors
     /// If it does not answer in time.
     pub fn up(&mut self) -> Result<()> {
-        let log = std::fs::File::create(self.home.join("log"))?;
-        let port = self.port.to_string();
-        let encrypted = self.options.iter().any(|option| option == "--tls-cert-file");
-        let (plain_port, tls_port) = if encrypted { ("0", port.as_str()) } else { (port.as_str(), "0") };
-        let mut command = Command::new("redis-server");
-        if self.home.join("sentinel.conf").exists() {
-            command.arg(self.home.join("sentinel.conf")).arg("--sentinel");
-        } else {
-            command.args(["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
-        }
-        command.args(["--bind", "127.0.0.1", "--port", plain_port, "--protected-mode", "no"]);
-        if encrypted {
-            command.args(["--tls-port", tls_port]);
-        }
-        command.args(["--daemonize", "no"]).arg("--dir").arg(&self.home).args(&self.options);
+        let log = std::fs::File::create(self.log())?;
+        let mut command = self.command();
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.child = Some(command.spawn()?);
         let start = Instant::now();
@@ -92,6 +79,35 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Its folder.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Where it writes what it says.
+    pub fn log(&self) -> PathBuf {
+        self.home.join("log")
+    }
+
+    /// What starts it.
+    pub fn command(&self) -> Command {
+        let port = self.port.to_string();
+        let encrypted = self.options.iter().any(|option| option == "--tls-cert-file");
+        let (plain_port, tls_port) = if encrypted { ("0", port.as_str()) } else { (port.as_str(), "0") };
+        let mut command = Command::new("redis-server");
+        if self.home.join("sentinel.conf").exists() {
+            command.arg(self.home.join("sentinel.conf")).arg("--sentinel");
+        } else {
+            command.args(["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
+        }
+        command.args(["--bind", "127.0.0.1", "--port", plain_port, "--protected-mode", "no"]);
+        if encrypted {
+            command.args(["--tls-port", tls_port]);
+        }
+        command.args(["--daemonize", "no"]).arg("--dir").arg(&self.home).args(&self.options);
+        command
     }
 
     /// What the server answers to a command, as `redis-cli` prints it.
@@ -161,7 +177,10 @@ fn free_port() -> Result<u16> {
 }
 
 /// One command on a connection of its own; the answer as text, what is nested in it in lines.
-fn ask(port: u16, command: &[&str]) -> Result<String> {
+///
+/// # Errors
+/// If there is no answer within a few seconds.
+pub fn ask(port: u16, command: &[&str]) -> Result<String> {
     let mut stream = TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(1))?;
     stream.set_read_timeout(Some(Duration::from_secs(3)))?;
     let mut text = format!("*{}\r\n", command.len());

@@ -4,25 +4,42 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use lockline::time::{BootClock, Time};
 
 /// Something that happened in a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// It asks for a lock.
+    Asks,
     /// It holds the lock.
     Got,
-    /// It still holds it: its guard said so just now.
+    /// It was told no, for certain: others have the lock, or the engine refused.
+    Refused,
+    /// Nobody can say whether it got the lock: the answer was lost, or it did not wait for it.
+    Unknown,
+    /// It still holds the lock: its guard said so just now.
     Valid,
     /// It was told that the lock is lost.
     Lost,
-    /// The engine or the client said no for another reason than others holding the lock.
-    Failed,
+    /// It begins to let go; its guard was valid just before.
+    Leaves,
+    /// The engine knows that it let go.
+    Left,
 }
 
 impl Kind {
-    const ALL: [(Kind, &'static str); 4] =
-        [(Kind::Got, "got"), (Kind::Valid, "valid"), (Kind::Lost, "lost"), (Kind::Failed, "failed")];
+    const ALL: [(Kind, &'static str); 8] = [
+        (Kind::Asks, "asks"),
+        (Kind::Got, "got"),
+        (Kind::Refused, "refused"),
+        (Kind::Unknown, "unknown"),
+        (Kind::Valid, "valid"),
+        (Kind::Lost, "lost"),
+        (Kind::Leaves, "leaves"),
+        (Kind::Left, "left"),
+    ];
 
     fn word(self) -> &'static str {
         Kind::ALL.iter().find(|(kind, _)| *kind == self).map_or("?", |(_, word)| word)
@@ -31,18 +48,6 @@ impl Kind {
     fn parse(word: &str) -> Option<Kind> {
         Kind::ALL.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind)
     }
-}
-
-/// One line of a history.
-#[derive(Clone, Debug)]
-pub(crate) struct Event {
-    pub(crate) at: Time,
-    pub(crate) kind: Kind,
-    pub(crate) lock: String,
-    pub(crate) mode: Mode,
-    pub(crate) token: u64,
-    /// Until when the guard believed in itself, when it was asked.
-    pub(crate) valid_until: Time,
 }
 
 /// How a lock was asked for.
@@ -66,20 +71,65 @@ impl Mode {
     }
 }
 
+/// A lock under torture, by number; what it is called at the engine is [`name`](Lock::name).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Lock(pub(crate) u16);
+
+impl Lock {
+    /// Everybody wants these: two mutexes, a read-write lock, a semaphore of two.
+    pub(crate) const HOT: [Lock; 4] = [Lock(0), Lock(1), Lock(2), Lock(3)];
+    pub(crate) const READ_WRITE: Lock = Lock(2);
+    pub(crate) const PERMITS: Lock = Lock(3);
+    /// Mutexes that are held for long.
+    pub(crate) const LONG: [Lock; 4] = [Lock(10), Lock(11), Lock(12), Lock(13)];
+
+    /// Mutexes over which many tasks spread.
+    pub(crate) fn spread(number: u16) -> Lock {
+        Lock(100 + number)
+    }
+
+    pub(crate) fn name(self) -> String {
+        format!("l{}", self.0)
+    }
+}
+
+/// One line of a history.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) at: Time,
+    pub(crate) kind: Kind,
+    /// Which asking of this process it belongs to.
+    pub(crate) ask: u32,
+    pub(crate) lock: Lock,
+    pub(crate) mode: Mode,
+    pub(crate) token: u64,
+    /// Until when the guard believed in itself when it was last asked.
+    pub(crate) valid_until: Time,
+}
+
 /// A process's own history.
 #[derive(Clone, Debug)]
-pub(crate) struct Log(Arc<File>);
+pub(crate) struct Log {
+    file: Arc<File>,
+    asked: Arc<AtomicU32>,
+}
 
 impl Log {
     pub(crate) fn create(path: &Path) -> io::Result<Log> {
-        Ok(Log(Arc::new(File::options().append(true).create(true).open(path)?)))
+        let file = File::options().append(true).create(true).open(path)?;
+        Ok(Log { file: Arc::new(file), asked: Arc::default() })
+    }
+
+    /// A number for the next asking.
+    pub(crate) fn next_ask(&self) -> u32 {
+        self.asked.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn write(&self, event: &Event) -> io::Result<()> {
-        let Event { at, kind, lock, mode, token, valid_until } = event;
+        let Event { at, kind, ask, lock, mode, token, valid_until } = event;
         let (at, until) = (at.as_micros(), valid_until.as_micros());
-        let line = format!("{at} {} {lock} {} {token} {until}\n", kind.word(), mode.word());
-        (&*self.0).write_all(line.as_bytes())
+        let line = format!("{at} {} {ask} {} {} {token} {until}\n", kind.word(), lock.0, mode.word());
+        (&*self.file).write_all(line.as_bytes())
     }
 }
 
@@ -100,7 +150,8 @@ fn parse(line: &str) -> Option<Event> {
     Some(Event {
         at: Time::from_micros(words.next()?.parse().ok()?),
         kind: Kind::parse(words.next()?)?,
-        lock: words.next()?.to_owned(),
+        ask: words.next()?.parse().ok()?,
+        lock: Lock(words.next()?.parse().ok()?),
         mode: Mode::parse(words.next()?)?,
         token: words.next()?.parse().ok()?,
         valid_until: Time::from_micros(words.next()?.parse().ok()?),

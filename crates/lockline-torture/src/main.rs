@@ -9,10 +9,25 @@ mod check;
 mod client;
 mod conductor;
 mod document;
+mod faults;
+mod frames;
 mod history;
+mod plot;
+mod probes;
 mod proxy;
+/// Shared with the tests that kill servers: how one asks them.
+#[path = "../../lockline-testkit/src/redis_servers.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod redis_servers;
 mod report;
+mod servers;
 mod site;
+/// Shared with the drivers' own tests.
+#[path = "../../lockline-testkit/src/stepped_clock.rs"]
+#[allow(unreachable_pub)]
+mod stepped_clock;
+mod victims;
+mod worker;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,14 +40,11 @@ use clap::{Parser, Subcommand};
 struct Arguments {
     #[command(subcommand)]
     role: Option<Role>,
-    /// The engine: sqlite, or one that --url leads to.
+    /// The engine: sqlite, or one that --site describes.
     engine: Option<String>,
-    /// Where its servers are; `cargo xtask torture` starts them.
-    #[arg(long)]
-    url: Option<String>,
-    /// The processes of the servers, which may be stopped for a while.
-    #[arg(long = "server", value_name = "PID")]
-    servers: Vec<i32>,
+    /// A file that says where its servers are and how they are started; `cargo xtask torture` starts them and writes it.
+    #[arg(long, value_name = "FILE")]
+    site: Option<PathBuf>,
     /// How long faults are injected.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
@@ -40,8 +52,11 @@ struct Arguments {
     #[arg(long)]
     seed: Option<u64>,
     /// How many client processes run at once.
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value_t = 5)]
     clients: usize,
+    /// How many tasks of each spread over many locks.
+    #[arg(long, default_value_t = 6)]
+    spread: u64,
     /// End with one JSON object.
     #[arg(long)]
     json: bool,
@@ -51,49 +66,44 @@ struct Arguments {
     /// Puts that table into this document, between its marks, instead of printing it.
     #[arg(long, value_name = "DOCUMENT", requires = "report")]
     into: Option<PathBuf>,
+    /// Draws a picture of it, too (SVG).
+    #[arg(long, value_name = "FILE", requires = "report")]
+    plot: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Role {
     /// One process under torture; started by the conductor.
     #[command(hide = true)]
-    Client(ClientArguments),
-}
-
-#[derive(Debug, clap::Args)]
-struct ClientArguments {
-    #[arg(long)]
-    url: String,
-    #[arg(long)]
-    log: PathBuf,
-    #[arg(long)]
-    seed: u64,
-    #[arg(long)]
-    no_permits: bool,
+    Client(client::Client),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
     if let Some(runs) = &arguments.report {
-        let table = document::markdown(&std::fs::read_to_string(runs)?)?;
+        let runs = document::parse(&std::fs::read_to_string(runs)?)?;
+        let tables = document::markdown(&runs)?;
         match &arguments.into {
-            Some(document) => document::put_into(document, &table)?,
-            None => std::io::stdout().lock().write_all(table.as_bytes())?,
+            Some(document) => document::put_into(document, &tables)?,
+            None => std::io::stdout().lock().write_all(tables.as_bytes())?,
+        }
+        if let Some(picture) = &arguments.plot {
+            std::fs::write(picture, plot::svg(&runs)?)?;
         }
         return Ok(ExitCode::SUCCESS);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     if let Some(Role::Client(client)) = arguments.role {
-        runtime.block_on(client::run(&client.url, &client.log, client.seed, !client.no_permits))?;
+        runtime.block_on(client::run(&client))?;
         return Ok(ExitCode::SUCCESS);
     }
     let plan = conductor::Plan {
         engine: arguments.engine.unwrap_or_else(|| "sqlite".to_owned()),
-        url: arguments.url,
-        servers: arguments.servers,
+        site: arguments.site,
         seconds: arguments.seconds,
         seed: arguments.seed.unwrap_or_else(|| fastrand::u64(..)),
         clients: arguments.clients,
+        spread: arguments.spread,
     };
     let outcome = runtime.block_on(conductor::run(&plan))?;
     report::print(&plan, &outcome, arguments.json)?;

@@ -1,16 +1,32 @@
 //! Where the torture takes place: an engine, the ways to it, and what can be done to them.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::{Context, ensure};
+use rustix::process::Signal;
+use serde::Deserialize;
 
+use crate::faults::{self, Fault};
+use crate::frames::Protocol;
+use crate::probes;
 use crate::proxy::{Flow, Proxy};
+use crate::redis_servers::{WATCHED, ask};
+use crate::servers::{Launch, Role, Server};
 
 /// Long enough that a loaded machine, and a server that was stopped for a moment, do not lose it for no reason.
 const SERVER_LEASE: Duration = Duration::from_secs(2);
 /// Short, so that many leases end in a run.
 const FILE_LEASE: Duration = Duration::from_millis(500);
+/// How long servers may take to come back.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What `cargo xtask torture` started.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Description {
+    url: String,
+    servers: Vec<Launch>,
+}
 
 /// An engine under torture.
 #[derive(Debug)]
@@ -21,8 +37,8 @@ pub(crate) struct Site {
     /// For the clients.
     pub(crate) url: String,
     pub(crate) lease: Duration,
-    proxies: Vec<Proxy>,
-    servers: Vec<Pid>,
+    ways: Vec<Proxy>,
+    servers: Vec<Server>,
     /// What is wrong, until when.
     wrong: Option<(Wrong, Instant)>,
 }
@@ -30,43 +46,88 @@ pub(crate) struct Site {
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
     /// On the way to this server.
-    Way(usize, Flow, Flow),
+    Way(usize, Flow),
     /// This server is stopped.
-    Server(usize),
+    Stopped(usize),
+    /// This server is killed.
+    Down(usize),
+    /// This server was started again, and does not answer yet.
+    Starting(usize),
 }
 
 impl Site {
     /// A file of its own.
-    pub(crate) fn file(folder: &std::path::Path) -> Site {
-        let url = format!("sqlite:{}", folder.join("locks.db").display());
-        let url = with_lease(&url, FILE_LEASE);
+    pub(crate) fn file(folder: &Path) -> Site {
+        let url = format!("sqlite:{}?lease={}ms", folder.join("locks.db").display(), FILE_LEASE.as_millis());
         Site {
             engine: "sqlite".to_owned(),
             direct: url.clone(),
             url,
             lease: FILE_LEASE,
-            proxies: Vec::new(),
+            ways: Vec::new(),
             servers: Vec::new(),
             wrong: None,
         }
     }
 
     /// Servers that somebody started for it. Those that tell clients the addresses of others are reached directly.
-    pub(crate) async fn servers(engine: &str, url: &str, pids: &[i32]) -> anyhow::Result<Site> {
-        let url = with_lease(url, SERVER_LEASE);
+    pub(crate) async fn servers(engine: &str, description: Description, home: &Path) -> anyhow::Result<Site> {
+        let url = adapted(engine, &description.url);
+        let servers = description.servers.into_iter().map(Server::new).collect::<anyhow::Result<_>>()?;
         let mut site = Site {
             engine: engine.to_owned(),
             direct: url.clone(),
             url,
             lease: SERVER_LEASE,
-            proxies: Vec::new(),
-            servers: pids.iter().filter_map(|&pid| Pid::from_raw(pid)).collect(),
+            ways: Vec::new(),
+            servers,
             wrong: None,
         };
+        site.prepare(home)?;
         if !["redis-sentinel", "redis-cluster"].contains(&engine) {
             site.put_proxies_between().await?;
         }
+        site.settle().await?;
         Ok(site)
+    }
+
+    fn prepare(&mut self, home: &Path) -> anyhow::Result<()> {
+        match self.engine.as_str() {
+            // They know each other by what was said to them while they ran.
+            "redis-sentinel" | "redis-cluster" => return self.hurry(),
+            "redis-replicas" => {
+                let primary = self.servers[0].port().to_string();
+                self.servers[1..]
+                    .iter_mut()
+                    .for_each(|server| server.set_option("--replicaof", &["127.0.0.1", &primary]));
+            }
+            _ => {}
+        }
+        for server in self.servers.iter_mut().filter(|server| server.role != Role::Etcd) {
+            server.take_over(home)?;
+        }
+        Ok(())
+    }
+
+    /// Failovers in a second, not in twenty.
+    fn hurry(&self) -> anyhow::Result<()> {
+        for server in &self.servers {
+            let port = server.port();
+            if server.role == Role::Sentinel {
+                for option in ["info-period", "publish-period"] {
+                    ask(port, &["SENTINEL", "DEBUG", option, "200"])?;
+                }
+                for (option, ms) in
+                    [("ask-period", "100"), ("ping-period", "100"), ("election-timeout", "1000")]
+                {
+                    ask(port, &["SENTINEL", "DEBUG", option, ms])?;
+                }
+                ask(port, &["SENTINEL", "SET", WATCHED, "down-after-milliseconds", "500"])?;
+            } else if self.engine == "redis-cluster" {
+                ask(port, &["CONFIG", "SET", "cluster-node-timeout", "1000"])?;
+            }
+        }
+        Ok(())
     }
 
     async fn put_proxies_between(&mut self) -> anyhow::Result<()> {
@@ -77,10 +138,16 @@ impl Site {
             Some((login, hosts)) => (format!("{login}@"), hosts),
             None => (String::new(), hosts),
         };
+        let protocol = match scheme {
+            "redis" | "redlock" => Some(Protocol::Resp),
+            "postgres" => Some(Protocol::Postgres),
+            "zookeeper" => Some(Protocol::Zookeeper),
+            _ => None,
+        };
         for host in hosts.split(',') {
-            self.proxies.push(Proxy::to(host).await?);
+            self.ways.push(Proxy::to(host, protocol).await?);
         }
-        let hosts: Vec<_> = self.proxies.iter().map(|proxy| proxy.address.as_str()).collect();
+        let hosts: Vec<_> = self.ways.iter().map(|way| way.address.as_str()).collect();
         self.url = format!("{scheme}://{login}{}{tail}", hosts.join(","));
         Ok(())
     }
@@ -91,35 +158,80 @@ impl Site {
     }
 
     /// Does something to the servers or the ways to them, if there is anything that can be done, and says what.
-    pub(crate) fn hurt(&mut self, chance: &mut fastrand::Rng) -> Option<&'static str> {
-        if self.wrong.is_some() || (self.proxies.is_empty() && self.servers.is_empty()) {
-            return None;
+    pub(crate) fn hurt(&mut self, chance: &mut fastrand::Rng) -> anyhow::Result<Option<&'static str>> {
+        if self.wrong.is_some() || self.servers.is_empty() {
+            return Ok(None);
         }
         // Mostly shorter than a lease, so that holders can outlive it; sometimes longer.
-        let until = Instant::now() + self.lease.mul_f64(0.05 + 1.2 * chance.f64() * chance.f64());
-        if self.proxies.is_empty() || (!self.servers.is_empty() && chance.u8(..5) == 0) {
-            let server = chance.usize(..self.servers.len());
-            self.signal(server, Signal::STOP);
-            self.wrong = Some((Wrong::Server(server), until));
-            return Some("server stopped");
+        let until = Instant::now() + self.lease.mul_f64(0.03 + 1.2 * chance.f64().powi(3));
+        if !self.ways.is_empty() && chance.bool() {
+            return Ok(Some(self.hurt_way(until, chance)));
         }
-        let way = chance.usize(..self.proxies.len());
-        let (fault, requests, answers) = match chance.u8(..6) {
+        self.hurt_server(until, chance).map(Some)
+    }
+
+    fn hurt_way(&mut self, until: Instant, chance: &mut fastrand::Rng) -> &'static str {
+        let way = chance.usize(..self.ways.len());
+        let (fault, requests, answers) = match chance.u8(..7) {
             0 | 1 => {
-                self.proxies[way].cut();
-                return Some("connections cut");
+                self.ways[way].cut();
+                return "connections cut";
             }
             2 => ("nothing passes", Flow::IsHeld, Flow::IsHeld),
             3 => ("answers held back", Flow::Passes, Flow::IsHeld),
             4 => ("answers swallowed", Flow::Passes, Flow::IsSwallowed),
+            5 if self.ways[way].protocol.is_some() => ("bells lost", Flow::Passes, Flow::LosesBells),
             _ => {
                 let slow = Flow::Takes(Duration::from_millis(chance.u64(1..60)));
                 ("slow", slow, slow)
             }
         };
-        self.proxies[way].turns(requests, answers);
-        self.wrong = Some((Wrong::Way(way, requests, answers), until));
-        Some(fault)
+        self.ways[way].turns(requests, answers);
+        self.wrong = Some((Wrong::Way(way, answers), until));
+        fault
+    }
+
+    fn hurt_server(&mut self, until: Instant, chance: &mut fastrand::Rng) -> anyhow::Result<&'static str> {
+        let index = chance.usize(..self.servers.len());
+        let fault = faults::choose(&self.engine, &self.servers[index], chance);
+        let leads = probes::leads(&self.engine, &self.servers[index], &self.servers);
+        let server = &mut self.servers[index];
+        match fault {
+            Fault::Stop => {
+                server.signal_all(Signal::STOP);
+                self.wrong = Some((Wrong::Stopped(index), until));
+            }
+            Fault::KillAndKeep => {
+                if !server.durable {
+                    faults::keep_data(server)?;
+                }
+                server.kill()?;
+                self.wrong = Some((Wrong::Down(index), until));
+            }
+            Fault::KillAndLose => {
+                server.kill()?;
+                faults::lose_data(server)?;
+                self.wrong = Some((Wrong::Down(index), until));
+            }
+            Fault::FlushScripts => drop(ask(server.port(), &["SCRIPT", "FLUSH"])?),
+            Fault::KillSessions => faults::kill_sessions(&self.servers[index], &self.servers)?,
+            Fault::StepClock(by) => server.step_clock(by)?,
+            Fault::Promote => return self.promote(),
+        }
+        Ok(faults::name(fault, leads))
+    }
+
+    /// Only a standby that has everything may take over: that is what its row says.
+    fn promote(&mut self) -> anyhow::Result<&'static str> {
+        let primary = probes::primary(&self.servers).context("no server takes writes")?;
+        if !probes::is_in_step(primary, &self.servers) {
+            faults::kill_sessions(primary, &self.servers)?;
+            return Ok(faults::name(Fault::KillSessions, Some(true)));
+        }
+        let primary = primary.address.clone();
+        let old = self.servers.iter().position(|server| server.address == primary).unwrap_or_default();
+        faults::promote(&mut self.servers, old)?;
+        Ok(faults::name(Fault::Promote, None))
     }
 
     pub(crate) fn is_hurt(&self) -> bool {
@@ -127,41 +239,98 @@ impl Site {
     }
 
     /// Puts right what has been wrong for long enough, or everything.
-    pub(crate) fn heal(&mut self, all: bool) {
-        let Some((wrong, _)) = self.wrong.take_if(|(_, until)| all || *until <= Instant::now()) else {
-            return;
-        };
+    pub(crate) fn heal(&mut self, all: bool) -> anyhow::Result<()> {
+        let Some((wrong, until)) = self.wrong else { return Ok(()) };
+        if !all && Instant::now() < until {
+            return Ok(());
+        }
+        self.wrong = None;
         match wrong {
-            Wrong::Server(server) => self.signal(server, Signal::CONT),
-            Wrong::Way(way, requests, answers) => {
-                if [requests, answers].contains(&Flow::IsSwallowed) {
+            Wrong::Stopped(server) => self.servers[server].signal_all(Signal::CONT),
+            Wrong::Way(way, answers) => {
+                if answers == Flow::IsSwallowed {
                     // What is missing will not come any more: such a connection cannot go on.
-                    self.proxies[way].cut();
+                    self.ways[way].cut();
                 }
-                self.proxies[way].turns(Flow::Passes, Flow::Passes);
+                self.ways[way].turns(Flow::Passes, Flow::Passes);
+            }
+            Wrong::Down(index) => {
+                self.start(index)?;
+                self.wrong = Some((Wrong::Starting(index), Instant::now()));
+            }
+            Wrong::Starting(index) => {
+                if !self.servers[index].is_alive() {
+                    // PostgreSQL does not start while a part of its former self is still there.
+                    self.start(index)?;
+                }
+                if !probes::answers(&self.servers[index], &self.servers) {
+                    self.wrong = Some((wrong, until));
+                } else if self.servers[index].role == Role::Sentinel {
+                    self.hurry()?;
+                }
             }
         }
+        Ok(())
     }
 
-    fn signal(&self, server: usize, signal: Signal) {
-        // Whoever started it looks after it.
-        let _ = kill_process(self.servers[server], signal);
+    /// A server that Sentinels watch comes back as a replica, if another one has taken its place.
+    fn start(&mut self, index: usize) -> anyhow::Result<()> {
+        if self.engine == "redis-sentinel" && self.servers[index].role == Role::Redis {
+            let primary =
+                probes::watched_primary(&self.servers).filter(|port| *port != self.servers[index].port());
+            let primary = primary.map(|port| port.to_string());
+            let follows: Vec<&str> = primary.iter().flat_map(|port| ["127.0.0.1", port]).collect();
+            self.servers[index].set_option("--replicaof", &follows);
+        }
+        self.servers[index].start()
+    }
+
+    /// Heals everything, and waits until the servers are as they were at the start.
+    pub(crate) async fn settle(&mut self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        loop {
+            self.heal(true)?;
+            if self.wrong.is_none() && probes::is_well(&self.engine, &self.servers) {
+                return Ok(());
+            }
+            ensure!(start.elapsed() < PATIENCE, "the servers of {} do not come back", self.engine);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// By when nothing of a client is left that has ended: its lease, or the session that stands for it.
     pub(crate) fn gone_after(&self) -> Duration {
-        if self.servers.is_empty() { self.lease * 5 / 4 } else { self.lease * 2 + Duration::from_secs(2) }
+        match self.servers.first().map(|server| server.role) {
+            None => self.lease * 5 / 4,
+            // One and a half leases, and a tick.
+            Some(Role::Zookeeper) => self.lease * 3 / 2 + Duration::from_millis(400),
+            // Whole seconds, and one until the server notices.
+            Some(Role::Etcd) => self.lease + Duration::from_secs(1),
+            Some(_) => self.lease,
+        }
     }
 }
 
 impl Drop for Site {
     fn drop(&mut self) {
-        // A stopped server could not be ended by whoever started it.
-        self.heal(true);
+        if let Some((Wrong::Stopped(server), _)) = self.wrong {
+            // It could not be ended by whoever started it.
+            self.servers[server].signal_all(Signal::CONT);
+        }
     }
 }
 
-fn with_lease(url: &str, lease: Duration) -> String {
-    let sign = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{sign}lease={}ms", lease.as_millis())
+/// The address with a short lease, and where servers are killed, with what makes that safe.
+fn adapted(engine: &str, url: &str) -> String {
+    let lease = format!("lease={}ms", SERVER_LEASE.as_millis());
+    // Tests switch the guard off, because they start servers and never lose one.
+    let guarded = format!("restart_guard=on&max_lease={}ms", SERVER_LEASE.as_millis());
+    let mut url = url.replace("restart_guard=off", &guarded);
+    url.push(if url.contains('?') { '&' } else { '?' });
+    url.push_str(&lease);
+    if ["redis-sentinel", "redis-cluster"].contains(&engine) {
+        // Otherwise their row promises nothing over a failover.
+        url.push_str("&replicas=all");
+    }
+    url
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Started, apt};
+use super::{Launch, Started, apt};
 
 /// Somebody else may take a port between our finding it free and the server's listening on it.
 const PORTS: usize = 5;
@@ -43,10 +43,10 @@ fn start_members(home: &Path, count: usize) -> Result<Started> {
         let home = home.join(format!("attempt-{attempt}"));
         std::fs::create_dir(&home)?;
         let members = free_ports(count)?;
-        let mut processes = spawn_all(&home, &members)?;
+        let (mut processes, launches) = spawn_all(&home, &members)?;
         if answer(&mut processes, &members) {
             let hosts: Vec<_> = members.iter().map(|member| member.clients.to_string()).collect();
-            return Ok(Started { url: Some(format!("etcd://{}", hosts.join(","))), processes });
+            return Ok(Started { url: Some(format!("etcd://{}", hosts.join(","))), processes, launches });
         }
         for process in &mut processes {
             let _ = process.kill();
@@ -65,13 +65,16 @@ fn free_ports(count: usize) -> Result<Vec<Member>> {
     Ok(ports.chunks(2).map(|two| Member { clients: two[0], peers: two[1] }).collect())
 }
 
-fn spawn_all(home: &Path, members: &[Member]) -> Result<Vec<Child>> {
+fn spawn_all(home: &Path, members: &[Member]) -> Result<(Vec<Child>, Vec<Launch>)> {
     let cluster: Vec<_> =
         members.iter().enumerate().map(|(nth, member)| format!("m{nth}=http://{}", member.peers)).collect();
-    let one = |(nth, member): (usize, &Member)| -> Result<Child> {
-        let log = std::fs::File::create(home.join(format!("log-{nth}")))?;
+    let one = |(nth, member): (usize, &Member)| -> Result<(Child, Launch)> {
+        let log_path = home.join(format!("log-{nth}"));
+        let log = std::fs::File::create(&log_path)?;
+        let data = home.join(format!("data-{nth}"));
         let (clients, peers) = (format!("http://{}", member.clients), format!("http://{}", member.peers));
-        Command::new("etcd")
+        let mut command = Command::new("etcd");
+        command
             .args(["--name", &format!("m{nth}"), "--initial-cluster", &cluster.join(",")])
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
             .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
@@ -81,12 +84,12 @@ fn spawn_all(home: &Path, members: &[Member]) -> Result<Vec<Child>> {
             // A killed server keeps what it has written; only a power loss tells the difference.
             .arg("--unsafe-no-fsync")
             .arg("--data-dir")
-            .arg(home.join(format!("data-{nth}")))
+            .arg(&data)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("etcd")
+            .stderr(log);
+        let launch = Launch::of("etcd", member.clients.port(), &command, &data, &log_path);
+        Ok((command.spawn().context("etcd")?, launch))
     };
     members.iter().enumerate().map(one).collect()
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Started, apt};
+use super::{Launch, Started, apt};
 
 /// How long a server may take to answer; it takes a second.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,31 +57,34 @@ pub(super) fn start(home: &Path) -> Result<Started> {
     ensure!(made.success(), "mariadb-install-db failed: {}", read(&home.join("install.log")));
     for _ in 0..PORTS {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let mut process = spawn(home, &user, port)?;
+        let (mut process, launch) = spawn(home, &user, port)?;
         if answers(&mut process, port)? {
             return Ok(Started {
                 url: Some(format!("mysql://root@127.0.0.1:{port}/mysql")),
                 processes: vec![process],
+                launches: vec![launch],
             });
         }
     }
     bail!("mariadbd does not come up:\n{}", read(&home.join("log")))
 }
 
-fn spawn(home: &Path, user: &str, port: u16) -> Result<Child> {
-    let log = File::create(home.join("log"))?;
+fn spawn(home: &Path, user: &str, port: u16) -> Result<(Child, Launch)> {
+    let log_path = home.join("log");
+    let log = File::create(&log_path)?;
     let program = if apt::has("mariadbd") { "mariadbd" } else { "/usr/sbin/mariadbd" };
     let at = |option: &str, file: &str| format!("--{option}={}", home.join(file).display());
-    Command::new(program)
+    let mut command = Command::new(program);
+    command
         // First, or the machine's own settings leak in.
         .args(["--no-defaults", user, &format!("--port={port}")])
         .args([at("datadir", "data"), at("tmpdir", ""), at("socket", "socket"), at("pid-file", "pid")])
         .args(SETTINGS)
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()
-        .context("mariadbd")
+        .stderr(log);
+    let launch = Launch::of("mysql", port, &command, &home.join("data"), &log_path);
+    Ok((command.spawn().context("mariadbd")?, launch))
 }
 
 /// Waits until it answers; `false` if it ended.

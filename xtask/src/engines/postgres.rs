@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Started, apt};
+use super::{Launch, Started, apt};
 
 /// How long a server may take to answer; it takes a second.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,7 +47,12 @@ pub(super) fn install() -> Result<()> {
 
 pub(super) fn start(home: &Path) -> Result<Started> {
     let server = Server::start(home)?;
-    Ok(Started { url: Some(server.url()), processes: vec![server.process] })
+    Ok(started(server.url(), [server]))
+}
+
+fn started(url: String, servers: impl IntoIterator<Item = Server>) -> Started {
+    let (processes, launches) = servers.into_iter().map(|server| (server.process, server.launch)).unzip();
+    Started { url: Some(url), processes, launches }
 }
 
 pub(super) fn install_pooled() -> Result<()> {
@@ -67,17 +72,19 @@ pub(super) fn start_pooled(home: &Path) -> Result<Started> {
         server.port
     );
     std::fs::write(&settings, text)?;
-    let log = File::create(home.join("pgbouncer.log"))?;
+    let log_path = home.join("pgbouncer.log");
+    let log = File::create(&log_path)?;
     let mut command = as_postgres(pooler().context("pgbouncer is not there")?);
     command.arg(&settings).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    let pooler = Server { port, process: command.spawn().context("pgbouncer")? };
+    let launch = Launch::of("pgbouncer", port, &command, home, &log_path);
+    let pooler = Server { port, process: command.spawn().context("pgbouncer")?, launch };
     until(|| pooler.ask("SELECT 1").is_ok()).with_context(|| {
         let log = std::fs::read_to_string(home.join("pgbouncer.log")).unwrap_or_default();
         format!("pgbouncer does not answer:\n{log}")
     })?;
     // Ended first, as it was started last.
     let url = format!("{}?pooler=transaction", pooler.url());
-    Ok(Started { url: Some(url), processes: vec![pooler.process, server.process] })
+    Ok(started(url, [pooler, server]))
 }
 
 fn pooler() -> Option<PathBuf> {
@@ -111,12 +118,13 @@ pub(super) fn start_with_standby(home: &Path) -> Result<Started> {
         primary.port, standby.port
     );
     // The primary first: it gives its last commits to the standby, and without one it would wait.
-    Ok(Started { url: Some(url), processes: vec![primary.process, standby.process] })
+    Ok(started(url, [primary, standby]))
 }
 
 struct Server {
     port: u16,
     process: Child,
+    launch: Launch,
 }
 
 impl Server {
@@ -153,11 +161,13 @@ impl Server {
     fn run(home: &Path, data: &Path) -> Result<Server> {
         let port = free_port()?;
         let name = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let log = File::create(home.join(format!("{name}.log")))?;
+        let log_path = home.join(format!("{name}.log"));
+        let log = File::create(&log_path)?;
         let mut server = as_postgres(programs().context("PostgreSQL is not there")?.join("postgres"));
         server.arg("-D").arg(data).args(["-p", &port.to_string()]);
+        let launch = Launch::of("postgres", port, &server, data, &log_path);
         let process = server.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let server = Server { port, process };
+        let server = Server { port, process, launch };
         until(|| server.ask("SELECT 1").is_ok()).with_context(|| {
             let log = std::fs::read_to_string(home.join(format!("{name}.log"))).unwrap_or_default();
             format!("postgres does not answer:\n{log}")

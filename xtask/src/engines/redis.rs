@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::redis_servers::{self as servers, Server, WATCHED};
-use super::{Started, apt};
+use super::{Launch, Started, apt};
 use crate::workspace;
 
 /// A new server guards what a former one may have forgotten; here there was none.
@@ -18,7 +18,16 @@ pub(super) fn install() -> Result<()> {
 }
 
 fn started(url: String, servers: impl IntoIterator<Item = Server>) -> Started {
-    Started { url: Some(url), processes: servers.into_iter().filter_map(Server::let_go).collect() }
+    let mut started = Started { url: Some(url), ..Started::default() };
+    for server in servers {
+        let role = if server.home().join("sentinel.conf").exists() { "sentinel" } else { "redis" };
+        let launch = Launch::of(role, server.port, &server.command(), server.home(), &server.log());
+        if let Some(process) = server.let_go() {
+            started.processes.push(process);
+            started.launches.push(launch);
+        }
+    }
+    started
 }
 
 fn hosts(servers: &[Server]) -> String {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Started, apt};
+use super::{Launch, Started, apt};
 
 /// Debian's server without its wrapper, which would bring a whole desktop's Java along.
 const PACKAGES: [&str; 4] =
@@ -57,7 +57,9 @@ fn ensemble(home: &Path, count: usize) -> Result<Started> {
         std::fs::write(folder.join("myid"), (index + 1).to_string())?;
         std::fs::write(folder.join("zoo.cfg"), configuration(&folder, *port, &members))?;
         std::fs::write(folder.join("log4j.properties"), LOG)?;
-        started.processes.push(spawn(&folder)?);
+        let (process, launch) = spawn(&folder, *port)?;
+        started.processes.push(process);
+        started.launches.push(launch);
     }
     let addresses: Vec<SocketAddr> =
         clients.iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port))).collect();
@@ -90,19 +92,21 @@ const LOG: &str = "log4j.rootLogger=WARN, CONSOLE\n\
     log4j.appender.CONSOLE.layout=org.apache.log4j.PatternLayout\n\
     log4j.appender.CONSOLE.layout.ConversionPattern=%d %p %c - %m%n\n";
 
-fn spawn(folder: &Path) -> Result<Child> {
-    let log = std::fs::File::create(folder.join("log"))?;
+fn spawn(folder: &Path, port: u16) -> Result<(Child, Launch)> {
+    let log_path = folder.join("log");
+    let log = std::fs::File::create(&log_path)?;
     let class_path = format!("{}:{}", folder.display(), JARS.join(":"));
-    Command::new("java")
+    let mut command = Command::new("java");
+    command
         .args(["-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
         .args(["-Dzookeeper.forceSync=no", "-Dznode.container.checkIntervalMs=1000"])
         .args(["-cp", &class_path, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
         .arg(folder.join("zoo.cfg"))
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()
-        .context("java")
+        .stderr(log);
+    let launch = Launch::of("zookeeper", port, &command, folder, &log_path);
+    Ok((command.spawn().context("java")?, launch))
 }
 
 fn all_serve(servers: &mut [Child], addresses: &[SocketAddr]) -> Result<()> {

@@ -1,0 +1,190 @@
+//! What can be done to a server of each kind, within what its engine's row of docs/guarantees.md covers.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use crate::probes::{self, mariadb, psql, run};
+use crate::redis_servers::ask;
+use crate::servers::{Role, Server};
+
+/// Something that is done to one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It answers nobody, and does not know it.
+    Stop,
+    /// Killed, and started again with everything that it had answered.
+    KillAndKeep,
+    /// Killed, and started again with nothing.
+    KillAndLose,
+    /// Its scripts are forgotten.
+    FlushScripts,
+    /// It ends all its sessions.
+    KillSessions,
+    /// Its wall clock is set, by so many milliseconds.
+    StepClock(i64),
+    /// Killed, and its standby takes over.
+    Promote,
+}
+
+/// One that fits the engine.
+pub(crate) fn choose(engine: &str, server: &Server, chance: &mut fastrand::Rng) -> Fault {
+    let mut possible = vec![Fault::Stop, Fault::Stop];
+    match server.role {
+        // These come back in a moment.
+        Role::Redis | Role::Sentinel | Role::Etcd | Role::Pgbouncer => {
+            possible.extend([kill(engine, server, chance); 3]);
+        }
+        Role::Zookeeper | Role::Postgres | Role::Mysql => possible.push(Fault::KillAndKeep),
+    }
+    match server.role {
+        Role::Redis => possible.extend([Fault::FlushScripts, Fault::KillSessions, Fault::KillSessions]),
+        Role::Postgres | Role::Mysql => possible.extend([Fault::KillSessions; 3]),
+        _ => {}
+    }
+    if engine == "postgres-standby" {
+        possible.push(Fault::Promote);
+    }
+    if server.has_clock() {
+        possible.extend([step(server.role, chance); 2]);
+    }
+    possible[chance.usize(..possible.len())]
+}
+
+/// Redis may forget: the restart guard is there for that. Its row promises the same with an append-only file. What
+/// copies to others, or is part of a cluster, is started empty: it gets back what the others have.
+fn kill(engine: &str, server: &Server, chance: &mut fastrand::Rng) -> Fault {
+    let one_server = engine == "redis" || engine.starts_with("redlock");
+    match server.role {
+        Role::Redis if !one_server || chance.bool() => Fault::KillAndLose,
+        _ => Fault::KillAndKeep,
+    }
+}
+
+/// The clocks of sessions in ZooKeeper have nothing to do with the wall clock, which may show anything. Elsewhere leases
+/// end by it: it may be set back as far as one likes, and forward by less than the margin (22 ms of 2 s).
+fn step(role: Role, chance: &mut fastrand::Rng) -> Fault {
+    let far = 10_i64.pow(chance.u32(1..7));
+    let back = -chance.i64(1..=far);
+    Fault::StepClock(match role {
+        Role::Zookeeper if chance.bool() => -back,
+        Role::Zookeeper => back,
+        _ if chance.u8(..4) == 0 => chance.i64(1..=8),
+        _ => back,
+    })
+}
+
+/// How it is counted.
+pub(crate) fn name(fault: Fault, leads: Option<bool>) -> &'static str {
+    match (fault, leads) {
+        (Fault::Stop, None) => "server stopped",
+        (Fault::Stop, Some(true)) => "leader stopped",
+        (Fault::Stop, Some(false)) => "follower stopped",
+        (Fault::KillAndKeep, None) => "server killed, data kept",
+        (Fault::KillAndLose, None) => "server killed, data lost",
+        (Fault::KillAndKeep | Fault::KillAndLose, Some(true)) => "leader killed",
+        (Fault::KillAndKeep | Fault::KillAndLose, Some(false)) => "follower killed",
+        (Fault::FlushScripts, _) => "scripts flushed",
+        (Fault::KillSessions, _) => "sessions killed",
+        (Fault::StepClock(by), _) if by < 0 => "clock set back",
+        (Fault::StepClock(_), _) => "clock set forward",
+        (Fault::Promote, _) => "standby promoted",
+    }
+}
+
+pub(crate) fn kill_sessions(server: &Server, all: &[Server]) -> anyhow::Result<()> {
+    match server.role {
+        Role::Redis => {
+            for kind in ["normal", "pubsub"] {
+                ask(server.port(), &["CLIENT", "KILL", "TYPE", kind])?;
+            }
+        }
+        Role::Postgres => drop(psql(
+            server,
+            all,
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+        )?),
+        Role::Mysql => {
+            let list = "SELECT CONCAT('KILL ', id, ';') FROM information_schema.processlist \
+                        WHERE id <> CONNECTION_ID() AND command <> 'Daemon'";
+            // Some may have ended by themselves.
+            let _ = mariadb(server, &mariadb(server, list)?);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Has a Redis server write an append-only file from now on, also when it is started again.
+///
+/// Without a sync: what it has answered is then always written, and a killed server has it. With `everysec` it answers for
+/// up to two seconds before it writes, if the disk is slow.
+pub(crate) fn keep_data(server: &mut Server) -> anyhow::Result<()> {
+    let port = server.port();
+    ask(port, &["CONFIG", "SET", "appendfsync", "no"])?;
+    ask(port, &["CONFIG", "SET", "appendonly", "yes"])?;
+    let start = Instant::now();
+    loop {
+        let says = ask(port, &["INFO", "persistence"])?;
+        let done = [
+            "aof_enabled:1",
+            "aof_rewrite_in_progress:0",
+            "aof_rewrite_scheduled:0",
+            "aof_last_bgrewrite_status:ok",
+        ];
+        if done.iter().all(|part| says.contains(part)) {
+            break;
+        }
+        ensure!(start.elapsed() < Duration::from_secs(20), "the append-only file is not written");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.set_option("--appendonly", &["yes"]);
+    server.set_option("--appendfsync", &["no"]);
+    server.durable = true;
+    Ok(())
+}
+
+/// Takes the data of a killed Redis server away. It says that it keeps none when it is started again.
+pub(crate) fn lose_data(server: &mut Server) -> anyhow::Result<()> {
+    let _ = std::fs::remove_dir_all(server.folder.join("appendonlydir"));
+    let _ = std::fs::remove_file(server.folder.join("dump.rdb"));
+    server.set_option("--appendonly", &["no"]);
+    server.durable = false;
+    Ok(())
+}
+
+/// The standby of two PostgreSQL servers takes over, and the old primary, which was killed, becomes its standby.
+pub(crate) fn promote(all: &mut [Server], old: usize) -> anyhow::Result<()> {
+    let new = 1 - old;
+    all[old].kill()?;
+    psql(&all[new], all, "SELECT pg_promote()")?;
+    // Alone, or it would wait for a standby that is not there.
+    psql(&all[new], all, "ALTER SYSTEM RESET synchronous_standby_names")?;
+    psql(&all[new], all, "SELECT pg_reload_conf()")?;
+    let data = all[old].folder.clone();
+    std::fs::remove_dir_all(&data)?;
+    let program = all[new].beside("pg_basebackup").context("there is no pg_basebackup")?;
+    let from = format!("host=127.0.0.1 port={} user=postgres application_name=standby", all[new].port());
+    run(all[new]
+        .as_its_user(&program)
+        .current_dir("/")
+        .args(["-c", "fast", "-X", "stream", "-R", "-N", "-C", "-S", "standby", "-d", &from, "-D"])
+        .arg(&data))?;
+    std::fs::set_permissions(&data, Permissions::from_mode(0o700))?;
+    // Its sockets must not be where the other's are.
+    let settings = data.join("postgresql.conf");
+    let text = std::fs::read_to_string(&settings)?;
+    std::fs::write(&settings, format!("{text}\nunix_socket_directories='{}'\n", data.display()))?;
+    all[old].start()?;
+    psql(&all[new], all, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")?;
+    psql(&all[new], all, "SELECT pg_reload_conf()")?;
+    let start = Instant::now();
+    while !probes::is_in_step(&all[new], all) {
+        ensure!(start.elapsed() < Duration::from_secs(60), "the new standby does not follow");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! `cargo xtask torture`: an engine, or the whole campaign. Servers are started for it, and the torturer is told how to
+//! start them again.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::engines::{ENGINES, Engine, Fleet, named};
+use crate::{shell, workspace};
+
+const TORTURER: &str = "lockline-torture";
+
+/// What a campaign must have done, beside finding nothing.
+struct Aim {
+    acquisitions: u64,
+    faults: u64,
+    /// On each engine.
+    faults_each: u64,
+}
+
+const SHORT: Aim = Aim { acquisitions: 50_000, faults: 100, faults_each: 1 };
+const LONG: Aim = Aim { acquisitions: 3_000_000, faults: 5_000, faults_each: 200 };
+
+/// `args` are the engine and what the torturer's help lists; with `long`, the engines of the campaign, or none for all.
+pub(crate) fn torture(long: bool, args: &[String]) -> Result<()> {
+    if long {
+        return campaign_for_long(args);
+    }
+    let named = args.iter().find_map(|arg| ENGINES.iter().find(|engine| engine.name == arg));
+    let program = build("dev")?;
+    run(&program, named, args, |command| shell::run(command))
+}
+
+/// The short form, for `cargo xtask ci`: every engine for a moment, and all together enough to mean something.
+pub(crate) fn short() -> Result<()> {
+    let program = build("dev")?;
+    let mut runs = Vec::new();
+    for engine in tortured() {
+        let seconds = if matches!(engine.name, "sqlite" | "redis") { "15" } else { "9" };
+        runs.push(measured(&program, engine, seconds).context(engine.name)?);
+    }
+    check(&runs, &SHORT)
+}
+
+/// The long form: the runs are kept in a file, and the document's tables are made from it.
+fn campaign_for_long(names: &[String]) -> Result<()> {
+    let engines = named(names)?;
+    let program = build("torture")?;
+    let file = workspace::root().join("docs/reliability.jsonl");
+    if names.is_empty() {
+        std::fs::write(&file, "")?;
+    }
+    for engine in engines.into_iter().filter(|engine| engine.tortured) {
+        let seconds = long_seconds(engine.name).to_string();
+        let run = measured(&program, engine, &seconds).context(engine.name)?;
+        let mut lines = std::fs::File::options().append(true).create(true).open(&file)?;
+        writeln!(lines, "{run}")?;
+        let docs = workspace::root().join("docs");
+        let mut report = Command::new(&program);
+        report.arg("--report").arg(&file).arg("--into").arg(docs.join("reliability.md"));
+        shell::run(report.arg("--plot").arg(docs.join("reliability.svg")))?;
+    }
+    let lines = std::fs::read_to_string(&file)?;
+    let runs = lines.lines().map(serde_json::from_str).collect::<serde_json::Result<Vec<Value>>>()?;
+    if names.is_empty() { check(&runs, &LONG) } else { Ok(()) }
+}
+
+/// The engines without servers, and the fastest one, make most of the acquisitions.
+fn long_seconds(engine: &str) -> u64 {
+    match engine {
+        "sqlite" | "redis" => 420,
+        _ => 180,
+    }
+}
+
+fn tortured() -> impl Iterator<Item = &'static Engine> {
+    ENGINES.iter().filter(|engine| engine.tortured)
+}
+
+/// As tests are built, so that hardly anything is built for it; or fast, for the long form.
+fn build(profile: &str) -> Result<std::path::PathBuf> {
+    let arguments = ["build", "--quiet", "--all-features", "--bin", TORTURER, "--profile", profile];
+    shell::run(&mut shell::cargo(arguments))?;
+    let folder = if profile == "dev" { "debug" } else { profile };
+    Ok(workspace::target_dir()?.join(folder).join(TORTURER))
+}
+
+/// One run, and its JSON object; fails if it found something.
+fn measured(program: &Path, engine: &'static Engine, seconds: &str) -> Result<Value> {
+    let args = [engine.name, "--seconds", seconds, "--json"].map(str::to_owned);
+    shell::say(&format!("   {} for {seconds} s", engine.name));
+    run(program, Some(engine), &args, |command| {
+        let said = shell::output(command)?;
+        shell::say(said.trim_end());
+        Ok(serde_json::from_str(said.lines().next_back().context("it said nothing")?)?)
+    })
+}
+
+/// Starts the engine's servers for the time of one run.
+fn run<T>(
+    program: &Path,
+    engine: Option<&'static Engine>,
+    args: &[String],
+    outcome: impl FnOnce(&mut Command) -> Result<T>,
+) -> Result<T> {
+    let mut command = Command::new(program);
+    command.args(args);
+    let Some(engine) = engine.filter(|engine| engine.feature.is_some()) else {
+        return outcome(&mut command);
+    };
+    let fleet = Fleet::start(&[engine])?;
+    let site = tempfile::NamedTempFile::new()?;
+    serde_json::to_writer(&site, &fleet.site(engine.name).context("the server is not described")?)?;
+    let outcome = outcome(command.arg("--site").arg(site.path()));
+    drop(fleet);
+    outcome
+}
+
+fn check(runs: &[Value], aim: &Aim) -> Result<()> {
+    let number = |run: &Value, key: &str| run[key].as_u64().unwrap_or_default();
+    let sum = |key: &str| runs.iter().map(|run| number(run, key)).sum::<u64>();
+    let (acquisitions, faults) = (sum("acquisitions"), sum("faults"));
+    shell::say(&format!("   {acquisitions} acquisitions under {faults} faults on {} engines", runs.len()));
+    ensure!(acquisitions >= aim.acquisitions, "too few acquisitions: {} are wanted", aim.acquisitions);
+    ensure!(faults >= aim.faults, "too few faults: {} are wanted", aim.faults);
+    for engine in tortured() {
+        let of = runs.iter().filter(|run| run["engine"] == engine.name);
+        let faults: u64 = of.map(|run| number(run, "faults")).sum();
+        ensure!(
+            faults >= aim.faults_each,
+            "{}: {faults} faults, {} are wanted",
+            engine.name,
+            aim.faults_each
+        );
+    }
+    Ok(())
+}
