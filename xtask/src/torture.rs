@@ -71,8 +71,8 @@ fn campaign_for_long(names: &[String]) -> Result<()> {
 /// The engines without servers, and the fastest one, make most of the acquisitions.
 fn long_seconds(engine: &str) -> u64 {
     match engine {
-        "sqlite" | "redis" => 420,
-        _ => 180,
+        "sqlite" | "redis" => 300,
+        _ => 125,
     }
 }
 
