@@ -150,7 +150,8 @@ local function catch_up(line)
 end
 
 -- What is left of the restart guard; nil if there is none. A clock that stepped back behind its beginning shortens it,
--- line by line, so that it never lasts longer than it was meant to.
+-- line by line, so that it never lasts longer than it was meant to. That is kept until the clock has passed the guard:
+-- forgotten sooner, the guard would begin again, and again.
 local function guard_rest(line)
   if line.now >= GUARD then
     return nil
@@ -158,7 +159,7 @@ local function guard_rest(line)
   local ends = math.min(GUARD, tonumber(call('GET', line.key .. ':g') or GUARD))
   if line.now + GUARD_LENGTH < ends then
     ends = line.now + GUARD_LENGTH
-    call('SET', line.key .. ':g', int(ends), 'PX', int(GUARD_LENGTH / 500 + SPARE_MS))
+    call('SET', line.key .. ':g', int(ends), 'PX', int(math.ceil((GUARD - line.now) / 1000) + SPARE_MS))
   end
   return ends > line.now and ends - line.now or nil
 end

@@ -111,6 +111,33 @@ async fn an_append_only_file_needs_no_guard() {
     assert!(is_in(&redis.join(&claim("b", Mode::Exclusive, LEASE), false).await.unwrap()));
 }
 
+/// The clock of a server was set back by an hour after its guard had ended: one more guard, and then no other, although the
+/// clock does not get past the first one's end for an hour.
+#[tokio::test]
+async fn a_clock_that_was_set_back_brings_the_guard_back_once() {
+    const LENGTH: Duration = Duration::from_millis(300);
+    if !included() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let mut config = server.config();
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    config.guard = Some((micros(now + Duration::from_secs(3600)), micros(LENGTH)));
+    let (redis, _) = guarded(config).await;
+    let first = claim("a", Mode::Exclusive, LEASE);
+    let Standing::Waiting { ticket, .. } = redis.join(&first, true).await.unwrap() else { panic!() };
+    gets_in(&redis, &place(&first, Some(ticket))).await;
+    redis.leave(&place(&first, Some(ticket))).await.unwrap();
+    let start = Instant::now();
+    while start.elapsed() < LENGTH * 5 {
+        let next = claim("a", Mode::Exclusive, LEASE);
+        assert!(is_in(&redis.join(&next, false).await.unwrap()), "guarded again after {:?}", start.elapsed());
+        redis.leave(&place(&next, None)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test]
 async fn the_guard_can_be_switched_off() {
     if !included() {
