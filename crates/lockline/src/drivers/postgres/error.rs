@@ -42,7 +42,7 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &PgErr
             "the server does not give locks the isolation level that they need",
             "set default_transaction_isolation to 'read committed' for this role",
         ),
-        "08P01" if !sent => (
+        "08P01" if !sent && error.as_db_error().is_some_and(|said| refuses_settings(said.message())) => (
             ErrorKind::Unsupported,
             "what answers is a pooler that refuses this client's settings",
             "say pooler=transaction in the address",
@@ -69,11 +69,29 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &PgErr
     Error::new(kind, operation, message).hint(hint).caused_by(cause(error)).at(address)
 }
 
+/// PgBouncer has one code for everything of its own: only this of it does not pass. That its server is away, or has just
+/// been (`server_login_retry`), does.
+fn refuses_settings(message: &str) -> bool {
+    message.contains("startup parameter")
+}
+
 /// The server's own words. They name tables and settings, never a password.
 fn cause(error: &PgError) -> String {
     match (error.as_db_error(), error.source()) {
         (Some(server), _) => format!("{} ({})", server.message(), server.code().code()),
         (None, Some(source)) => format!("{error}: {source}"),
         (None, None) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refuses_settings;
+
+    #[test]
+    fn a_pooler_whose_server_is_away_refuses_nobody() {
+        assert!(refuses_settings("unsupported startup parameter: synchronous_commit"));
+        assert!(!refuses_settings("server login has been failing, try again later (server_login_retry)"));
+        assert!(!refuses_settings("pgbouncer cannot connect to server"));
     }
 }
