@@ -5,6 +5,7 @@
 
 pub(crate) mod apt;
 mod etcd;
+mod launch;
 mod mysql;
 mod postgres;
 mod redis;
@@ -24,6 +25,8 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use self::launch::Launch;
 
 use crate::{shell, workspace};
 
@@ -176,39 +179,6 @@ struct Started {
     launches: Vec<Launch>,
 }
 
-/// How a process of an engine was started, so that who kills it can start it again.
-#[derive(Debug)]
-struct Launch {
-    /// What it is: `redis`, `sentinel`, `postgres`.
-    role: &'static str,
-    /// Where it listens for clients.
-    address: String,
-    words: Vec<String>,
-    /// Where its data is.
-    folder: PathBuf,
-    /// Where it writes what it says.
-    log: PathBuf,
-}
-
-impl Launch {
-    fn of(
-        role: &'static str,
-        port: u16,
-        command: &std::process::Command,
-        folder: &Path,
-        log: &Path,
-    ) -> Launch {
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        Launch {
-            role,
-            address: format!("127.0.0.1:{port}"),
-            words: words.map(|word| word.to_string_lossy().into_owned()).collect(),
-            folder: folder.to_owned(),
-            log: log.to_owned(),
-        }
-    }
-}
-
 fn nothing_to_install() -> Result<()> {
     Ok(())
 }
@@ -269,13 +239,12 @@ impl Fleet {
     /// The servers of one of them and how they are started again, as the torturer reads it.
     pub(crate) fn site(&self, name: &str) -> Option<serde_json::Value> {
         let (_, started) = self.started.iter().find(|(engine, _)| engine.name == name)?;
-        let server = |(process, launch): (&Child, &Launch)| {
-            let Launch { role, address, words, folder, log } = launch;
-            serde_json::json!({
-                "pid": process.id(), "role": role, "address": address, "words": words, "folder": folder, "log": log,
-            })
-        };
-        let servers: Vec<_> = started.processes.iter().zip(&started.launches).map(server).collect();
+        let servers: Vec<_> = started
+            .processes
+            .iter()
+            .zip(&started.launches)
+            .map(|(process, launch)| launch.json(process))
+            .collect();
         Some(serde_json::json!({ "url": started.url, "servers": servers }))
     }
 

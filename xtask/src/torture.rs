@@ -39,7 +39,7 @@ pub(crate) fn short() -> Result<()> {
     let program = build("dev")?;
     let mut runs = Vec::new();
     for engine in tortured() {
-        let seconds = if matches!(engine.name, "sqlite" | "redis") { "15" } else { "9" };
+        let seconds = if matches!(engine.name, "sqlite" | "redis") { "15" } else { "8" };
         runs.push(measured(&program, engine, seconds).context(engine.name)?);
     }
     check(&runs, &SHORT)

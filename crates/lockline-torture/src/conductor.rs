@@ -14,7 +14,7 @@ use crate::history::now;
 use crate::site::{Description, Site};
 use crate::victims::Victims;
 
-/// How long faults come one upon the other.
+/// How long faults come one upon the other, at most.
 const STORM: Duration = Duration::from_secs(8);
 /// How long nothing happens then, beside the time in which everybody must have recovered.
 const CALM: Duration = Duration::from_secs(2);
@@ -28,6 +28,13 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) clients: usize,
     pub(crate) spread: u64,
+}
+
+impl Plan {
+    /// Also a short run has a calm.
+    fn storm(&self) -> Duration {
+        STORM.min(Duration::from_secs(self.seconds) / 2)
+    }
 }
 
 #[derive(Debug)]
@@ -56,7 +63,7 @@ impl Outcome {
             late_losses,
         } = self.findings;
         let tokens = fence_violations + order_violations + late_losses;
-        let stuck = self.leaks + self.hangs + self.progress.stalls + self.progress.lost_wakeups;
+        let stuck = self.leaks + self.hangs + self.progress.stalls.len() as u64 + self.progress.lost_wakeups;
         acquisitions > 0 && overlaps + not_linearizable + tokens + stuck == 0
     }
 }
@@ -71,7 +78,7 @@ struct Stage {
 
 pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
     // Servers that run as another user read their clocks there.
-    let folder = tempfile::Builder::new()
+    let mut folder = tempfile::Builder::new()
         .prefix("lockline-torture-")
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .tempdir()
@@ -91,7 +98,7 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
     let mut stage = Stage { site, victims, chance, faults: BTreeMap::new(), calms: Vec::new() };
     let end = Instant::now() + Duration::from_secs(plan.seconds);
     while Instant::now() < end {
-        stage.storm(&locks).await?;
+        stage.storm(&locks, plan.storm()).await?;
         stage.calm(end).await?;
     }
     let hangs = stage.victims.finish(stage.site.lease).await;
@@ -99,15 +106,21 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
     tokio::time::sleep(stage.site.gone_after() + Duration::from_secs(1)).await;
     let leaks = left_behind(&locks).await?;
     let histories = stage.victims.histories()?;
-    Ok(Outcome {
+    let outcome = Outcome {
         findings: check(&histories, stage.victims.stops()),
         progress: progress(&histories, &stage.calms, stage.site.gone_after()),
-        around_healing: around_healing(&histories, &stage.calms, STORM),
+        around_healing: around_healing(&histories, &stage.calms, plan.storm()),
         promised,
         faults: stage.faults,
         leaks,
         hangs,
-    })
+    };
+    if !outcome.is_clean() {
+        folder.disable_cleanup(true);
+        let stalls = &outcome.progress.stalls;
+        writeln!(std::io::stderr(), "the histories are in {}; stalls: {stalls:?}", folder.path().display())?;
+    }
+    Ok(outcome)
 }
 
 /// What is left of everybody who has gone.
@@ -134,8 +147,8 @@ async fn left_behind(locks: &Locks) -> anyhow::Result<u64> {
 
 impl Stage {
     /// Faults one upon the other.
-    async fn storm(&mut self, locks: &Locks) -> anyhow::Result<()> {
-        let end = Instant::now() + STORM;
+    async fn storm(&mut self, locks: &Locks, lasts: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + lasts;
         while Instant::now() < end {
             self.hurt(locks).await?;
             // Not many more to a lease, or the dead hold everything all the time.

@@ -147,13 +147,14 @@ pub(crate) fn keep_data(server: &mut Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes the data of a killed Redis server away. It says that it keeps none when it is started again.
+/// Takes the data of a killed Redis server away. It says that it keeps none when it is started again, and its clock is
+/// right again: of one that lost its memory *and* is behind by more than the restart guard nothing is promised.
 pub(crate) fn lose_data(server: &mut Server) -> anyhow::Result<()> {
     let _ = std::fs::remove_dir_all(server.folder.join("appendonlydir"));
     let _ = std::fs::remove_file(server.folder.join("dump.rdb"));
     server.set_option("--appendonly", &["no"]);
     server.durable = false;
-    Ok(())
+    server.catch_up()
 }
 
 /// The standby of two PostgreSQL servers takes over, and the old primary, which was killed, becomes its standby.
@@ -174,6 +175,12 @@ pub(crate) fn promote(all: &mut [Server], old: usize) -> anyhow::Result<()> {
         .args(["-c", "fast", "-X", "stream", "-R", "-N", "-C", "-S", "standby", "-d", &from, "-D"])
         .arg(&data))?;
     std::fs::set_permissions(&data, Permissions::from_mode(0o700))?;
+    // What marks the other's sockets as taken was copied along.
+    for file in std::fs::read_dir(&data)?.flatten() {
+        if file.file_name().to_string_lossy().starts_with(".s.PGSQL.") {
+            std::fs::remove_file(file.path())?;
+        }
+    }
     // Its sockets must not be where the other's are.
     let settings = data.join("postgresql.conf");
     let text = std::fs::read_to_string(&settings)?;

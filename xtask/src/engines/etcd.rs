@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Launch, Started, apt};
+use super::launch::Launch;
+use super::{Started, apt};
 
 /// Somebody else may take a port between our finding it free and the server's listening on it.
 const PORTS: usize = 5;

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Launch, Started, apt};
+use super::launch::Launch;
+use super::{Started, apt};
 
 /// How long a server may take to answer; it takes a second.
 const PATIENCE: Duration = Duration::from_secs(60);

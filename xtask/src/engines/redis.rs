@@ -5,8 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::launch::Launch;
 use super::redis_servers::{self as servers, Server, WATCHED};
-use super::{Launch, Started, apt};
+use super::{Started, apt};
 use crate::workspace;
 
 /// A new server guards what a former one may have forgotten; here there was none.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Launch, Started, apt};
+use super::launch::Launch;
+use super::{Started, apt};
 
 /// Debian's server without its wrapper, which would bring a whole desktop's Java along.
 const PACKAGES: [&str; 4] =

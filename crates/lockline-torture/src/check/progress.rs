@@ -23,7 +23,7 @@ pub(crate) struct Progress {
     /// How long after healing each lock that everybody wants was granted again, sorted.
     pub(crate) recoveries: Vec<Duration>,
     /// Of these, those that took longer than the leases of the dead and two looks.
-    pub(crate) stalls: u64,
+    pub(crate) stalls: Vec<(Lock, Time)>,
     /// From the end of a hold to the next grant of somebody who was waiting, when all was well, sorted.
     pub(crate) handoffs: Vec<Duration>,
     /// Of these, those who found out only by looking again.
@@ -35,7 +35,7 @@ pub(crate) fn progress(histories: &Histories, calms: &[Calm], gone_after: Durati
     let bound = gone_after + 2 * LOOK_AGAIN;
     let mut progress = Progress::default();
     let locks = by_lock(histories);
-    for (_, holds) in locks.iter().filter(|(lock, _)| Lock::HOT.contains(lock)) {
+    for (lock, holds) in locks.iter().filter(|(lock, _)| Lock::HOT.contains(lock)) {
         for calm in calms {
             let next = holds.partition_point(|hold| hold.from < calm.from);
             let recovery = holds.get(next).map_or(Duration::MAX, |hold| hold.from.since(calm.from));
@@ -43,7 +43,9 @@ pub(crate) fn progress(histories: &Histories, calms: &[Calm], gone_after: Durati
                 progress.recoveries.push(recovery);
             }
             // A stretch that was too short to tell says nothing.
-            progress.stalls += u64::from(recovery > bound && calm.to.since(calm.from) > bound);
+            if recovery > bound && calm.to.since(calm.from) > bound {
+                progress.stalls.push((*lock, calm.from));
+            }
             let well = calm.from + bound;
             for two in holds[next..].windows(2) {
                 let (before, after) = (&two[0], &two[1]);
@@ -128,9 +130,9 @@ mod tests {
     fn a_lock_that_nobody_gets_after_healing_is_a_stall() {
         let history = [holds(&[(0, 1_000, 1_010), (0, 9_000, 9_010)])];
         let lease = Duration::from_secs(2);
-        assert_eq!(progress(&history, &[calm(1_500, 8_000)], lease).stalls, 1);
-        assert_eq!(progress(&history, &[calm(900, 8_000)], lease).stalls, 0);
-        assert_eq!(progress(&history, &[calm(8_900, 9_100)], lease).stalls, 0);
+        assert_eq!(progress(&history, &[calm(1_500, 8_000)], lease).stalls.len(), 1);
+        assert_eq!(progress(&history, &[calm(900, 8_000)], lease).stalls.len(), 0);
+        assert_eq!(progress(&history, &[calm(8_900, 9_100)], lease).stalls.len(), 0);
     }
 
     #[test]
