@@ -31,7 +31,7 @@ pub(crate) fn torture(long: bool, args: &[String]) -> Result<()> {
     }
     let named = args.iter().find_map(|arg| ENGINES.iter().find(|engine| engine.name == arg));
     let program = build("dev")?;
-    run(&program, named, args, |command| shell::run(command))
+    run(&program, named, args, shell::run)
 }
 
 /// The short form, for `cargo xtask ci`: every engine for a moment, and all together enough to mean something.
