@@ -8,6 +8,7 @@
 mod address;
 mod answer;
 mod letters;
+mod quiet;
 #[cfg(test)]
 pub(super) mod testing;
 mod view;
@@ -17,6 +18,7 @@ pub(super) use answer::Answer;
 #[cfg(feature = "postgres")]
 pub(super) use answer::decode_bell;
 pub(super) use letters::LetterBox;
+pub(super) use quiet::QuietLines;
 pub(super) use view::{ClaimRow, assemble};
 
 use std::sync::Arc;
