@@ -4,7 +4,7 @@ CREATE PROCEDURE lockline_leave(
 )
 verb: BEGIN
     DECLARE l_last, l_through, l_seen, l_lapse, now_us, c_ticket, through BIGINT;
-    DECLARE f_ticket BIGINT;
+    DECLARE f_ticket, f_places BIGINT;
     DECLARE f_kind SMALLINT;
     DECLARE f_id, f_process, l_alone BINARY(16);
     DECLARE f_shared, is_empty BOOLEAN;
@@ -61,7 +61,12 @@ verb: BEGIN
             ELSE
                 CALL lockline_settle(p_line, p_name, l_through, NULL, p_me, through, is_empty, bells);
             END IF;
-            UPDATE lockline_lines SET in_through = through, seen_us = now_us, free = is_empty
+            IF f_ticket < c_ticket THEN
+                SELECT COUNT(DISTINCT ticket) INTO f_places FROM lockline_claims WHERE line = p_line;
+            END IF;
+            -- Whoever stood first is gone, unless it shares its place.
+            UPDATE lockline_lines SET in_through = through, seen_us = now_us, free = is_empty,
+                    places = COALESCE(f_places, places - IF(f_ticket <=> c_ticket, 0, 1))
                 WHERE line = p_line;
         END IF;
     END IF;

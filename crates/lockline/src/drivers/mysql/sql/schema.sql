@@ -18,6 +18,7 @@ CREATE TABLE IF NOT EXISTS lockline_lines (
     seen_us       BIGINT NOT NULL,                  -- when a verb last saw it with anybody in it
     next_lapse_us BIGINT NOT NULL,                  -- no claim lapses before this
     free          BOOLEAN NOT NULL,                 -- nobody stands in it
+    places        INT NOT NULL DEFAULT 0,           -- how many there are among claims
     day           INT NOT NULL,                     -- when it was last joined, in days
     alone         BINARY(16),                       -- the claim that is kept here, if there is one; the rest is as in claims
     kind          SMALLINT,
@@ -56,7 +57,8 @@ CREATE TABLE IF NOT EXISTS lockline_claims (
     owner        VARBINARY(512) NOT NULL,
     host         VARBINARY(512) NOT NULL,
     identity     VARBINARY(512),                    -- an owner identity that several processes share
-    PRIMARY KEY (line, ticket, id)
+    PRIMARY KEY (line, ticket, id),
+    UNIQUE KEY claims_by_id (line, id)
 ) ENGINE = InnoDB;
 
 -- What a claim of another client is to be told: that it was evicted. Its client looks here, and removes it by leaving; one

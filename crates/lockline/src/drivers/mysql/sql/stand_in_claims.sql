@@ -7,5 +7,5 @@ BEGIN
         SELECT line, last_ticket, alone, kind, permits, permit_limit, lease_us, next_lapse_us, seen_us, pid,
             process, owner, host, identity
         FROM lockline_lines WHERE line = p_line AND alone IS NOT NULL;
-    UPDATE lockline_lines SET in_through = last_ticket, alone = NULL WHERE line = p_line AND alone IS NOT NULL;
+    UPDATE lockline_lines SET in_through = last_ticket, places = 1, alone = NULL WHERE line = p_line AND alone IS NOT NULL;
 END
