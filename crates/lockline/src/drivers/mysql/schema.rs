@@ -10,7 +10,8 @@ use super::error::{explain, number_of};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What this build's procedures expect. A change of the tables or of a procedure raises it, so that whoever connects first
-/// brings them up to date.
+/// brings them up to date. (From the first release on: until then there is only this one, and whoever has tried an earlier build
+/// drops its tables.)
 const VERSION: i32 = 1;
 
 const TABLES: &str = include_str!("sql/schema.sql");

@@ -260,8 +260,8 @@ impl Verbs {
     }
 
     #[cfg(test)]
-    pub(super) fn first_connection(&self) -> &Connection {
-        &self.connections[0]
+    pub(super) fn connections(&self) -> &[Arc<Connection>] {
+        &self.connections
     }
 }
 

@@ -7,6 +7,8 @@
 
 mod address;
 mod answer;
+#[cfg(test)]
+pub(super) mod certificates;
 mod letters;
 mod quiet;
 #[cfg(test)]
