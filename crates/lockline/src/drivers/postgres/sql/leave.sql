@@ -12,6 +12,7 @@ DECLARE
     bells text := '';
     gone boolean;
     was_closed boolean;
+    next_ record;
     settled record;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('enable_seqscan') = 'on' THEN
@@ -53,6 +54,20 @@ BEGIN
         DELETE FROM "lockline".letters WHERE process = p_me AND id = p_id;
     END IF;
     IF gone THEN
+        SELECT ticket, id, kind, process, listens, lease_us, identity INTO next_
+            FROM "lockline".claims WHERE line = p_line ORDER BY ticket LIMIT 1;
+        IF next_.kind = 0 AND next_.identity IS NULL THEN
+            -- As `settle` would do it, in half of the time.
+            UPDATE "lockline".lines SET in_through = greatest(l_through, next_.ticket), seen_us = now_us, free = false
+                WHERE line = p_line;
+            IF next_.ticket <= l_through THEN
+                RETURN bells;
+            ELSIF next_.process = p_me THEN
+                RETURN bells || E'\n' || next_.ticket || ' ' || next_.id || ' in ' || encode(convert_to(p_name, 'UTF8'), 'hex');
+            END IF;
+            RETURN bells || "lockline".ring(
+                p_me, next_.process, next_.listens, p_name, next_.ticket, next_.id, next_.lease_us, 'in');
+        END IF;
         settled := "lockline".settle(p_line, p_name, l_through, NULL, p_me);
         UPDATE "lockline".lines
             SET in_through = settled.through, seen_us = now_us, free = settled.is_empty
