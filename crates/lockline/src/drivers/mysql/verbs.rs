@@ -13,8 +13,8 @@ use super::config::{MysqlConfig, Tls};
 use super::lane::{Lane, Value, connect, text_of};
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
-    ticket_column, warn_of_clear_password, would_wait_for_itself,
+    Answer, ClaimRow, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros, mode_columns,
+    nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
@@ -239,7 +239,8 @@ impl Verbs {
             let looked = self.routine(lane, "view", "CALL lockline_renew(?, ?)", look).await?;
             Answer::new(&looked).ring(&self.bells);
             let marks = vec!["?"; some.len()].join(", ");
-            let text = self.on_clock(include_str!("sql/view.sql")).replace("IN (?)", &format!("IN ({marks})"));
+            let text =
+                self.on_clock(include_str!("sql/view.sql")).replace("IN (?)", &format!("IN ({marks})"));
             let values: Vec<Value> = some.iter().map(|line| Value::Bits(*line)).collect();
             for row in lane.ask("view", text, values).await? {
                 rows.push(claim_row(&row).map_err(|e| nonsense("view", &self.address).caused_by(e))?);
