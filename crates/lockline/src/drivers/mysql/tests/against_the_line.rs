@@ -55,7 +55,7 @@ fn the_procedures_do_what_the_line_does() {
             let Some(database) = included().await else { return Ok(()) };
             let procedures = Procedures::new(database.config.clone()).await;
             // Half of the histories try the short way with every verb, the others where it should do.
-            if ops.len() % 2 == 0 {
+            if ops.len().is_multiple_of(2) {
                 procedures.mysql.verbs.guess();
             }
             let outcome = Pair::new(procedures).run(&ops).await;

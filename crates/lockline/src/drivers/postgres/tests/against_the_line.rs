@@ -131,7 +131,7 @@ fn compare(cases: u32, pooler: Pooler) {
             let config = config.clone().schema(fresh("line")).pooler(pooler);
             let functions = Functions::new(&config).await;
             // Of two clients one tries the short way with every verb, the other where it should do; one alone does both.
-            if functions.clients.clients.len() > 1 || ops.len() % 2 == 0 {
+            if functions.clients.clients.len() > 1 || ops.len().is_multiple_of(2) {
                 functions.clients.clients[0].verbs.guess();
             }
             let outcome = Pair::new(functions).run(&ops).await;
