@@ -13,7 +13,8 @@ use crate::counting::{Counts, Snapshot};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Fewer turns each say little about who was served more: that is only where the window fell. The window stays open until
-/// everybody had these, up to a multiple of the time asked for.
+/// everybody had these, up to a multiple of the time asked for; and longer, until everybody had one, or nobody could tell a long
+/// line from one that leaves somebody out.
 const ENOUGH: u64 = 20;
 const LONGER: u32 = 6;
 
@@ -197,7 +198,11 @@ fn watch(arena: &Arena, counts: Option<&Counts>, window: Duration) -> Result<Tal
     let look = || (Instant::now(), arena.turns(), arena.changes.load(Relaxed), counts.map(Counts::now));
     let (start, turns_before, changes_before, verbs_before) = look();
     let served = || arena.turns().iter().zip(&turns_before).map(|(now, then)| now - then).min().unwrap_or(0);
-    let open = |elapsed| elapsed < window || (elapsed < window * LONGER && served() < ENOUGH);
+    let open = |elapsed| {
+        elapsed < window
+            || (elapsed < window * LONGER && served() < ENOUGH)
+            || (elapsed < PATIENCE && served() == 0)
+    };
     while open(start.elapsed()) && !arena.stop.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(5).min(window));
     }

@@ -406,7 +406,8 @@ pub fn postgres(name: &'static str) -> Engine {
         let config = config.clone();
         async move { Ok(Arc::new(Postgres::connect(config, bells).await?) as Arc<dyn Driver>) }
     };
-    let to_forget = (server.clone(), format!("DELETE FROM {schema}.claims"));
+    let forget = format!("DELETE FROM {schema}.claims; DELETE FROM {schema}.lone_claims");
+    let to_forget = (server.clone(), forget);
     let clean_up = (server, format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
     Engine::new(name, url, open)
         .forgets(move || run_on_postgres(&to_forget.0, &to_forget.1).expect("the claims are deleted"))
@@ -465,7 +466,9 @@ pub fn mysql() -> Engine {
         let config = config.clone();
         async move { Ok(Arc::new(Mysql::connect(config, bells).await?) as Arc<dyn Driver>) }
     };
-    let to_forget = (server.clone(), format!("DELETE FROM {database}.lockline_claims"));
+    let forget =
+        format!("DELETE FROM {database}.lockline_claims; DELETE FROM {database}.lockline_lone_claims");
+    let to_forget = (server.clone(), forget);
     Engine::new("mysql", url, open)
         .forgets(move || run_on_mysql(&to_forget.0, &to_forget.1).expect("the claims are deleted"))
         .keeps(MysqlDatabase(server, format!("DROP DATABASE {database}")))

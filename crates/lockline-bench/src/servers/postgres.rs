@@ -10,8 +10,8 @@ use super::{MOST_WORKERS, Server, Soon};
 use crate::engine::Site;
 
 /// What the driver sends, as the server counts it.
-const COUNTED: &str =
-    "SELECT sum(calls)::bigint FROM pg_stat_statements WHERE query LIKE 'SELECT \"lockline\".%'";
+const COUNTED: &str = "SELECT sum(calls)::bigint FROM pg_stat_statements \
+     WHERE query LIKE 'SELECT \"lockline\".%' OR query LIKE '%UPDATE \"lockline\".lines SET%'";
 
 /// One pipelined connection with prepared statements, as the driver has it; and for advisory locks, which belong to a session,
 /// one for each worker.
@@ -98,6 +98,11 @@ impl Server for Bare {
 
     fn peer(&self) -> Option<&'static str> {
         Some("pg_advisory_lock")
+    }
+
+    /// Each worker has a session of its own: a thousand of them that log in at once run into the server's limit of a minute.
+    fn peer_up_to(&self) -> usize {
+        200
     }
 
     fn peer_turn<'a>(&'a self, worker: usize, name: &'a str, inside: Soon<'a, ()>) -> Soon<'a, ()> {

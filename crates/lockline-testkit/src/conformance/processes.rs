@@ -101,7 +101,9 @@ pub async fn stopped_holder_is_lost_on_its_first_look(setup: &Setup) {
 pub async fn stopped_waiter_is_passed(setup: &Setup) {
     let locks = setup.client().await;
     let held = locks.mutex("m").lock().await.unwrap();
-    let mut peer = setup.peer_with("sleeper", SHORT).await;
+    // A lock that gets no answer for a whole lease fails, and each answer may take a sixth of it: a short lease would end the sleeper
+    // on a machine that is busy.
+    let mut peer = setup.peer_with("sleeper", Duration::from_secs(2)).await;
     let asked = peer.ask_lock("slot", "m").await;
     until_waiting(&locks, "m", 1).await;
     let patient = queue_up(&locks, "m", 2).await;
@@ -109,10 +111,14 @@ pub async fn stopped_waiter_is_passed(setup: &Setup) {
     held.release().await.unwrap();
     let next = granted(patient).await;
     peer.go_on();
-    eventually("it stands in line anew", async || line(&locks, "m").await.waiters.len() == 1).await;
+    let mut asked = std::pin::pin!(asked.token());
+    tokio::select! {
+        token = &mut asked => panic!("it is in with {token} although the lock is held"),
+        () = eventually("it stands in line anew", async || line(&locks, "m").await.waiters.len() == 1) => {}
+    }
     let token = next.fence().token();
     next.release().await.unwrap();
-    assert!(asked.token().await > token, "behind the one that passed it");
+    assert!(asked.await > token, "behind the one that passed it");
 }
 
 /// §6.5: all clients killed, holders and waiters: nothing is left after one lease.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
+use sqlx::mysql::{
+    MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlQueryResult, MySqlRow, MySqlSslMode,
+};
 use sqlx::{Arguments, AssertSqlSafe, ConnectOptions, Executor, Row};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
@@ -28,8 +30,9 @@ const SILENT_FOR: Duration = Duration::from_secs(10);
 const TRIES: usize = 5;
 
 /// Settings of the session. With a snapshot a verb would decide by what was before it got the line's row, and locks between rows
-/// make deadlocks: read committed.
-const SESSION: &str = "SET SESSION group_concat_max_len = 1000000, innodb_lock_wait_timeout = 5, autocommit = 1; \
+/// make deadlocks: read committed. An assignment of an update sees those before it, unless a mode says otherwise.
+const SESSION: &str = "SET SESSION group_concat_max_len = 1000000, innodb_lock_wait_timeout = 5, autocommit = 1, \
+     sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', ''); \
      SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// A value of a statement.
@@ -39,6 +42,13 @@ pub(super) enum Value {
     Bytes(Vec<u8>),
     Int(i64),
     Null,
+}
+
+/// What a statement gives back.
+#[derive(Debug)]
+enum Reply {
+    Rows(Vec<MySqlRow>),
+    Changed(MySqlQueryResult),
 }
 
 /// A way to the server: one session, which whoever asks has to himself until it is answered.
@@ -70,27 +80,52 @@ impl Lane {
         Lane { session, _open: Arc::new(open) }
     }
 
-    /// Sends a statement behind those that were asked for before.
+    /// Sends a statement that reads, behind those that were asked for before.
     pub(super) async fn ask(
         &self,
         operation: &'static str,
         text: impl Into<Cow<'static, str>>,
         values: Vec<Value>,
     ) -> Result<Vec<MySqlRow>> {
-        let text = text.into();
+        match self.send(operation, text.into(), values, false).await? {
+            Reply::Rows(rows) => Ok(rows),
+            Reply::Changed(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Sends a statement that changes a row, if there is such a row; answers the number that it made, or 1.
+    pub(super) async fn change(
+        &self,
+        operation: &'static str,
+        text: impl Into<Cow<'static, str>>,
+        values: Vec<Value>,
+    ) -> Result<Option<u64>> {
+        match self.send(operation, text.into(), values, true).await? {
+            Reply::Changed(done) if done.rows_affected() > 0 => Ok(Some(done.last_insert_id().max(1))),
+            _ => Ok(None),
+        }
+    }
+
+    async fn send(
+        &self,
+        operation: &'static str,
+        text: Cow<'static, str>,
+        values: Vec<Value>,
+        changes: bool,
+    ) -> Result<Reply> {
         let mut session = self.session.clone().lock_owned().await;
         // Not yet under way: whoever goes away while there is no connection has asked for nothing. A join that is sent when the
         // server is back, long after its caller gave up, would stand in line for nobody.
         session.connect().await?;
-        UnderWay(Some(Box::pin(async move { session.run(operation, &text, &values).await }))).await
+        UnderWay(Some(Box::pin(async move { session.run(operation, &text, &values, changes).await }))).await
     }
 }
 
 /// A statement under way. Whoever drops it leaves it to a task: half of an answer would be read by the next one who asks.
-struct UnderWay(Option<Verb<'static, Vec<MySqlRow>>>);
+struct UnderWay(Option<Verb<'static, Reply>>);
 
 impl Future for UnderWay {
-    type Output = Result<Vec<MySqlRow>>;
+    type Output = Result<Reply>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(statement) = &mut self.0 else { return Poll::Pending };
@@ -127,15 +162,21 @@ struct Session {
 }
 
 impl Session {
-    async fn run(&mut self, operation: &'static str, text: &str, values: &[Value]) -> Result<Vec<MySqlRow>> {
+    async fn run(
+        &mut self,
+        operation: &'static str,
+        text: &str,
+        values: &[Value],
+        changes: bool,
+    ) -> Result<Reply> {
         for n in 1.. {
             let Some(connection) = self.connection.as_mut() else { break };
             self.is_under_way = true;
-            let statement = send(connection, &self.config, text, values);
+            let statement = send(connection, &self.config, text, values, changes);
             let answered = tokio::time::timeout(SILENT_FOR, statement).await;
             self.is_under_way = false;
             let error = match answered {
-                Ok(Ok(rows)) => return Ok(rows),
+                Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(e)) if is_conflict(&e) && n < TRIES => continue,
                 Ok(Err(e)) => {
                     if e.as_database_error().is_none() {
@@ -188,7 +229,8 @@ async fn send(
     config: &MysqlConfig,
     text: &str,
     values: &[Value],
-) -> Result<Vec<MySqlRow>, sqlx::Error> {
+    changes: bool,
+) -> Result<Reply, sqlx::Error> {
     #[cfg(test)]
     if let Some(clock) = &config.clock {
         let now = clock.load(std::sync::atomic::Ordering::SeqCst);
@@ -205,7 +247,11 @@ async fn send(
         }
         .map_err(sqlx::Error::Encode)?;
     }
-    connection.fetch_all(sqlx::query_with(AssertSqlSafe(text.to_owned()), arguments)).await
+    let statement = sqlx::query_with(AssertSqlSafe(text.to_owned()), arguments);
+    if changes {
+        return connection.execute(statement).await.map(Reply::Changed);
+    }
+    connection.fetch_all(statement).await.map(Reply::Rows)
 }
 
 /// A session that is ready for verbs.

@@ -10,7 +10,8 @@ use super::error::{explain, number_of};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What this build's procedures expect. A change of the tables or of a procedure raises it, so that whoever connects first
-/// brings them up to date.
+/// brings them up to date. (From the first release on: until then there is only this one, and whoever has tried an earlier build
+/// drops its tables.)
 const VERSION: i32 = 1;
 
 const TABLES: &str = include_str!("sql/schema.sql");
@@ -20,10 +21,9 @@ const PROCEDURES: &[(&str, &str)] = &[
     ("lockline_drop_lapsed", include_str!("sql/drop_lapsed.sql")),
     ("lockline_settle_line", include_str!("sql/settle_line.sql")),
     ("lockline_standing", include_str!("sql/standing.sql")),
+    ("lockline_stand_in_claims", include_str!("sql/stand_in_claims.sql")),
     ("lockline_make_line", include_str!("sql/make_line.sql")),
-    ("lockline_join_line", include_str!("sql/join_line.sql")),
     ("lockline_join", include_str!("sql/join.sql")),
-    ("lockline_leave_line", include_str!("sql/leave_line.sql")),
     ("lockline_leave", include_str!("sql/leave.sql")),
     ("lockline_tick_line", include_str!("sql/tick.sql")),
     ("lockline_renew", include_str!("sql/renew.sql")),
@@ -86,7 +86,7 @@ async fn install(connection: &mut MySqlConnection, clock: bool) -> Result<(), sq
     if let Ok(Some(VERSION)) = version(connection).await {
         return Ok(());
     }
-    for table in TABLES.split(";\n").filter(|text| text.contains("CREATE TABLE")) {
+    for table in TABLES.split(";\n").filter(|text| text.contains("CREATE ")) {
         sqlx::raw_sql(table).execute(&mut *connection).await?;
     }
     for (name, procedure) in PROCEDURES {

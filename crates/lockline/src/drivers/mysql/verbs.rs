@@ -1,5 +1,6 @@
 //! The verbs as the procedures take them.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use super::config::{MysqlConfig, Tls};
 use super::lane::{Lane, Value, connect, text_of};
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
-    ticket_column, warn_of_clear_password, would_wait_for_itself,
+    Answer, ClaimRow, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros, mode_columns,
+    nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
@@ -34,6 +35,8 @@ pub(super) struct Verbs {
     bells: Bells,
     watch: Arc<Watch>,
     letters: Arc<LetterBox>,
+    /// Where one changed row may do.
+    quiet: QuietLines,
 }
 
 fn bytes(text: &str) -> Value {
@@ -55,7 +58,7 @@ impl Verbs {
         let lanes: Vec<Lane> = (0..config.connections).map(lane).collect();
         let watch = Watch::new(config.clone(), address.clone(), process, bells.clone());
         let letters = letters_of(process, lanes[0].clone(), bells.clone());
-        Ok(Verbs { address, lanes, process, bells, watch, letters })
+        Ok(Verbs { address, lanes, process, bells, watch, letters, quiet: QuietLines::new() })
     }
 
     pub(super) fn address(&self) -> &Arc<str> {
@@ -80,6 +83,42 @@ impl Verbs {
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         let line = line_key(claim.name.as_str());
+        let standing = match self.join_alone(line, claim).await? {
+            Some(standing) => standing,
+            None => self.join_line(line, claim, wait).await?,
+        };
+        self.letters.note(claim.id, standing);
+        Ok(standing)
+    }
+
+    /// Takes a lock that is probably free; `None` if it was not, and nothing was done.
+    async fn join_alone(&self, line: u128, claim: &Claim) -> Result<Option<Standing>> {
+        let (kind, permits, limit) = mode_columns(claim.mode);
+        if !self.quiet.has(line) || permits > limit {
+            return Ok(None);
+        }
+        let values = vec![
+            Value::Int(micros(claim.lease)),
+            Value::Bits(claim.id.as_u128()),
+            Value::Int(kind.into()),
+            Value::Int(permits),
+            Value::Int(limit),
+            Value::Int(claim.who.pid.into()),
+            Value::Bits(self.process),
+            bytes(&claim.who.owner),
+            bytes(&claim.who.host),
+            claim.identity.as_deref().map_or(Value::Null, bytes),
+            Value::Bits(line),
+        ];
+        let text = self.on_clock(include_str!("sql/join_alone.sql"));
+        let ticket = self.lane_of(line).change("join", text, values).await?;
+        if ticket.is_none() {
+            self.quiet.note(line, false);
+        }
+        Ok(ticket.map(|ticket| Standing::In { ticket: Ticket::new(ticket) }))
+    }
+
+    async fn join_line(&self, line: u128, claim: &Claim, wait: bool) -> Result<Standing> {
         let (kind, permits, limit) = mode_columns(claim.mode);
         let values = vec![
             Value::Bits(line),
@@ -103,9 +142,9 @@ impl Verbs {
         if answer.verdict == "D" {
             return Err(would_wait_for_itself(claim, &self.address));
         }
+        self.quiet.note(line, answer.is_alone());
         let standing = answer.standing().ok_or_else(|| nonsense("join", &self.address))?;
         self.watch.stands(&claim.name, claim.id, standing, !answer.is_behind_own());
-        self.letters.note(claim.id, standing);
         Ok(standing)
     }
 
@@ -127,6 +166,8 @@ impl Verbs {
         answer.ring(&self.bells);
         let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
         for (place, standing) in places.iter().zip(&standings) {
+            // A place that was renewed is a row among claims.
+            self.quiet.note(line_key(place.name.as_str()), false);
             self.watch.still_stands(&place.name, place.id, *standing);
             self.letters.note(place.id, *standing);
         }
@@ -144,6 +185,9 @@ impl Verbs {
         ];
         self.watch.forget(&place.name, place.id);
         self.letters.forget(place.id);
+        if self.leave_alone(line, place).await? {
+            return Ok(());
+        }
         let answer =
             self.routine(self.lane_of(line), "leave", "CALL lockline_leave(?, ?, ?, ?, ?)", values).await?;
         let let_in = Answer::new(&answer).ring(&self.bells);
@@ -152,6 +196,19 @@ impl Verbs {
         }
         self.watch.left(&place.name, !let_in.is_empty());
         Ok(())
+    }
+
+    /// Gives back a lock that probably nobody else wants; `false` if somebody does, and nothing was done.
+    async fn leave_alone(&self, line: u128, place: &Place) -> Result<bool> {
+        if !self.quiet.has(line) {
+            return Ok(false);
+        }
+        let values = vec![Value::Bits(line), Value::Bits(place.id.as_u128())];
+        let left = self.lane_of(line).change("leave", include_str!("sql/leave_alone.sql"), values).await?;
+        if left.is_none() {
+            self.quiet.note(line, false);
+        }
+        Ok(left.is_some())
     }
 
     pub(super) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
@@ -182,9 +239,8 @@ impl Verbs {
             let looked = self.routine(lane, "view", "CALL lockline_renew(?, ?)", look).await?;
             Answer::new(&looked).ring(&self.bells);
             let marks = vec!["?"; some.len()].join(", ");
-            let text = include_str!("sql/view.sql").replace("IN (?)", &format!("IN ({marks})"));
-            #[cfg(test)]
-            let text = self.on_test_clock(text);
+            let text =
+                self.on_clock(include_str!("sql/view.sql")).replace("IN (?)", &format!("IN ({marks})"));
             let values: Vec<Value> = some.iter().map(|line| Value::Bits(*line)).collect();
             for row in lane.ask("view", text, values).await? {
                 rows.push(claim_row(&row).map_err(|e| nonsense("view", &self.address).caused_by(e))?);
@@ -202,9 +258,19 @@ impl Verbs {
         rows.iter().map(|row| key(row).ok_or_else(|| nonsense("view", &self.address))).collect()
     }
 
+    /// Tries first what does for quiet lines, on all of them.
     #[cfg(test)]
-    fn on_test_clock(&self, text: String) -> String {
-        if self.watch.has_test_clock() { text.replace(super::schema::CLOCK, "@clock") } else { text }
+    pub(super) fn guess(&self) {
+        self.quiet.guess();
+    }
+
+    /// A statement that reads the time; tests have another clock.
+    fn on_clock(&self, text: &'static str) -> Cow<'static, str> {
+        #[cfg(test)]
+        if self.watch.has_test_clock() {
+            return text.replace(super::schema::CLOCK, "@clock").into();
+        }
+        text.into()
     }
 }
 

@@ -43,8 +43,10 @@ pub(super) fn param(value: impl ToSql + Send + Sync + 'static, kind: Type) -> Pa
 /// The statements that verbs send.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ask {
+    JoinAlone,
     Join,
     Renew,
+    LeaveAlone,
     Leave,
     Evict,
     Tick,
@@ -53,9 +55,11 @@ pub(super) enum Ask {
     View,
 }
 
-const ASKS: [(Ask, &str); 8] = [
+const ASKS: [(Ask, &str); 10] = [
+    (Ask::JoinAlone, include_str!("sql/join_alone.sql")),
     (Ask::Join, "SELECT \"lockline\".join($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14)"),
     (Ask::Renew, "SELECT \"lockline\".renew($1,$2,$3,$4,$5,$6)"),
+    (Ask::LeaveAlone, include_str!("sql/leave_alone.sql")),
     (Ask::Leave, "SELECT \"lockline\".leave($1,$2,$3,$4,$5)"),
     (Ask::Evict, "SELECT \"lockline\".evict($1,$2,$3,$4,$5)"),
     (Ask::Tick, "SELECT \"lockline\".tick($1,$2)"),

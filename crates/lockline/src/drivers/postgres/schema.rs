@@ -9,7 +9,8 @@ use super::error::explain;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What this build's functions expect. A change of the tables raises it and adds a step to [`install`]; a change of a function
-/// raises it, too, so that whoever connects first replaces the functions.
+/// raises it, too, so that whoever connects first replaces the functions. (From the first release on: until then there is only this
+/// one, and whoever has tried an earlier build drops its schema.)
 const VERSION: i32 = 1;
 
 const TABLES: &str = include_str!("sql/schema.sql");

@@ -11,8 +11,8 @@ use super::config::{Pooler, PostgresConfig, Tls};
 use super::connection::{Ask, Connection, param};
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
-    ticket_column, warn_of_clear_password, would_wait_for_itself,
+    Answer, ClaimRow, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros, mode_columns,
+    nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
@@ -32,6 +32,8 @@ pub(super) struct Verbs {
     process: Bits,
     /// `None` if it hears notifications.
     letters: Option<Arc<LetterBox>>,
+    /// Where one changed row may do.
+    quiet: QuietLines,
     bells: Bells,
 }
 
@@ -56,7 +58,7 @@ impl Verbs {
             connections.push(Arc::new(connection));
         }
         let letters = (!listens).then(|| letters_of(process, connections[0].clone(), bells.clone()));
-        Ok(Verbs { address, connections, process, letters, bells })
+        Ok(Verbs { address, connections, process, letters, quiet: QuietLines::new(), bells })
     }
 
     pub(super) fn address(&self) -> &Arc<str> {
@@ -71,39 +73,71 @@ impl Verbs {
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         let line = line_key(claim.name.as_str());
+        let standing = match self.join_alone(line, claim).await? {
+            Some(standing) => standing,
+            None => self.join_line(line, claim, wait).await?,
+        };
+        self.note(claim.id, standing);
+        Ok(standing)
+    }
+
+    /// Takes a lock that is probably free; `None` if it was not, and nothing was done.
+    async fn join_alone(&self, line: u128, claim: &Claim) -> Result<Option<Standing>> {
+        let (kind, permits, limit) = mode_columns(claim.mode);
+        if !self.quiet.has(line) || permits > limit {
+            return Ok(None);
+        }
+        let who = &claim.who;
+        let params = vec![
+            param(Bits(line), Type::UUID),
+            param(Bits(claim.id.as_u128()), Type::UUID),
+            param(kind, Type::INT2),
+            param(permits, Type::INT8),
+            param(limit, Type::INT8),
+            param(micros(claim.lease), Type::INT8),
+            param(who.owner.clone(), Type::TEXT),
+            param(who.host.clone(), Type::TEXT),
+            param(i64::from(who.pid), Type::INT8),
+            param(claim.identity.as_deref().map(str::to_owned), Type::TEXT),
+            param(self.process, Type::UUID),
+            param(self.letters.is_none(), Type::BOOL),
+        ];
+        let rows = self.way_of(line).ask("join", Ask::JoinAlone, params).await?;
+        let Some(row) = rows.first() else {
+            self.quiet.note(line, false);
+            return Ok(None);
+        };
+        let ticket: i64 = row.try_get(0).map_err(|e| nonsense("join", &self.address).caused_by(e))?;
+        Ok(Some(Standing::In { ticket: Ticket::new(ticket.unsigned_abs()) }))
+    }
+
+    async fn join_line(&self, line: u128, claim: &Claim, wait: bool) -> Result<Standing> {
         let (kind, permits, limit) = mode_columns(claim.mode);
         let who = &claim.who;
-        let answer = self
-            .way_of(line)
-            .routine(
-                "join",
-                Ask::Join,
-                vec![
-                    param(Bits(line), Type::UUID),
-                    param(claim.name.as_str().to_owned(), Type::TEXT),
-                    param(Bits(claim.id.as_u128()), Type::UUID),
-                    param(kind, Type::INT2),
-                    param(permits, Type::INT8),
-                    param(limit, Type::INT8),
-                    param(micros(claim.lease), Type::INT8),
-                    param(wait, Type::BOOL),
-                    param(who.owner.clone(), Type::TEXT),
-                    param(who.host.clone(), Type::TEXT),
-                    param(i64::from(who.pid), Type::INT8),
-                    param(claim.identity.as_deref().map(str::to_owned), Type::TEXT),
-                    param(self.process, Type::UUID),
-                    param(self.letters.is_none(), Type::BOOL),
-                ],
-            )
-            .await?;
+        let params = vec![
+            param(Bits(line), Type::UUID),
+            param(claim.name.as_str().to_owned(), Type::TEXT),
+            param(Bits(claim.id.as_u128()), Type::UUID),
+            param(kind, Type::INT2),
+            param(permits, Type::INT8),
+            param(limit, Type::INT8),
+            param(micros(claim.lease), Type::INT8),
+            param(wait, Type::BOOL),
+            param(who.owner.clone(), Type::TEXT),
+            param(who.host.clone(), Type::TEXT),
+            param(i64::from(who.pid), Type::INT8),
+            param(claim.identity.as_deref().map(str::to_owned), Type::TEXT),
+            param(self.process, Type::UUID),
+            param(self.letters.is_none(), Type::BOOL),
+        ];
+        let answer = self.way_of(line).routine("join", Ask::Join, params).await?;
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
         if answer.verdict == "D" {
             return Err(would_wait_for_itself(claim, &self.address));
         }
-        let standing = answer.standing().ok_or_else(|| nonsense("join", &self.address))?;
-        self.note(claim.id, standing);
-        Ok(standing)
+        self.quiet.note(line, answer.is_alone());
+        answer.standing().ok_or_else(|| nonsense("join", &self.address))
     }
 
     fn note(&self, id: ClaimId, standing: Standing) {
@@ -138,6 +172,8 @@ impl Verbs {
         answer.ring(&self.bells);
         let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
         for (place, standing) in places.iter().zip(&standings) {
+            // A place that was renewed is a row among claims.
+            self.quiet.note(line_key(place.name.as_str()), false);
             self.note(place.id, *standing);
         }
         Ok(standings)
@@ -148,6 +184,13 @@ impl Verbs {
             letters.forget(place.id);
         }
         let line = line_key(place.name.as_str());
+        if self.quiet.has(line) {
+            let params = vec![param(Bits(line), Type::UUID), param(Bits(place.id.as_u128()), Type::UUID)];
+            if !self.way_of(line).ask("leave", Ask::LeaveAlone, params).await?.is_empty() {
+                return Ok(());
+            }
+            self.quiet.note(line, false);
+        }
         let params = vec![
             param(Bits(line), Type::UUID),
             param(place.name.as_str().to_owned(), Type::TEXT),
@@ -210,9 +253,15 @@ impl Verbs {
             .collect()
     }
 
+    /// Tries first what does for quiet lines, on all of them.
     #[cfg(test)]
-    pub(super) fn first_connection(&self) -> &Connection {
-        &self.connections[0]
+    pub(super) fn guess(&self) {
+        self.quiet.guess();
+    }
+
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> &[Arc<Connection>] {
+        &self.connections
     }
 }
 

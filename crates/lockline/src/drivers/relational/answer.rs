@@ -44,6 +44,11 @@ impl<'a> Answer<'a> {
         standing(self.verdict)
     }
 
+    /// Whether the answer to a join says that nobody else stands there.
+    pub(in crate::drivers) fn is_alone(&self) -> bool {
+        self.verdict.ends_with(" alone")
+    }
+
     /// Whether the answer to a join says that the claim before it is this client's, too: its last word is `0`.
     #[cfg(feature = "mysql")]
     pub(in crate::drivers) fn is_behind_own(&self) -> bool {
@@ -119,6 +124,9 @@ mod tests {
         assert_eq!(standings[1], Standing::Waiting { ticket: Ticket::new(9), ahead: 1, look_again });
         assert_eq!(standings[2..], [Standing::Lapsed, Standing::Out]);
         assert!(answer.standings(3).is_none());
+        let alone = Answer::new("I 7 alone\n8 0abc in 61");
+        assert_eq!((alone.standing(), alone.is_alone()), (Some(standings[0]), true));
+        assert!(!answer.is_alone());
         let (name, bell) = decode_bell("17 00000000-0000-0000-0000-000000000abc out 61206220c3bc").unwrap();
         assert_eq!((name.as_str(), bell.id.as_u128(), bell.news), ("a b ü", 0xabc, News::Out));
     }

@@ -7,7 +7,10 @@
 
 mod address;
 mod answer;
+#[cfg(test)]
+pub(super) mod certificates;
 mod letters;
+mod quiet;
 #[cfg(test)]
 pub(super) mod testing;
 mod view;
@@ -17,6 +20,7 @@ pub(super) use answer::Answer;
 #[cfg(feature = "postgres")]
 pub(super) use answer::decode_bell;
 pub(super) use letters::LetterBox;
+pub(super) use quiet::QuietLines;
 pub(super) use view::{ClaimRow, assemble};
 
 use std::sync::Arc;

@@ -3,7 +3,8 @@ CREATE PROCEDURE lockline_evict(
     IN p_line BINARY(16), IN p_name VARBINARY(512), IN p_ticket BIGINT, IN p_at_once BOOLEAN, IN p_me BINARY(16)
 )
 BEGIN
-    DECLARE l_through, l_seen, now_us BIGINT;
+    DECLARE l_last, l_through, l_seen, now_us BIGINT;
+    DECLARE l_alone BINARY(16);
     DECLARE found_ INT DEFAULT 0;
     DECLARE bells LONGTEXT DEFAULT '';
     DECLARE outs LONGTEXT;
@@ -13,8 +14,13 @@ BEGIN
         RESIGNAL;
     END;
     START TRANSACTION;
-    SELECT in_through, seen_us INTO l_through, l_seen FROM lockline_lines WHERE line = p_line FOR UPDATE;
+    SELECT last_ticket, in_through, seen_us, alone INTO l_last, l_through, l_seen, l_alone
+        FROM lockline_lines WHERE line = p_line FOR UPDATE;
     IF l_through IS NOT NULL THEN
+        IF l_alone IS NOT NULL THEN
+            CALL lockline_stand_in_claims(p_line);
+            SET l_through = l_last;
+        END IF;
         SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
         CALL lockline_drop_lapsed(p_line, now_us, l_seen);
         SELECT COUNT(*), GROUP_CONCAT(IF(process = p_me,

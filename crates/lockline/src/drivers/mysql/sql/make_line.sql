@@ -2,16 +2,17 @@
 -- before yesterday, so that names which come and go leave nothing behind.
 CREATE PROCEDURE lockline_make_line(IN p_line BINARY(16), IN p_name VARBINARY(512))
 BEGIN
-    DECLARE today INT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) DIV 86400000000;
+    DECLARE now_us BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
+    DECLARE today INT DEFAULT now_us DIV 86400000000;
     DECLARE idle BINARY(16);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     INSERT INTO lockline_lines (line, name, last_ticket, in_through, seen_us, next_lapse_us, free, day)
         VALUES (p_line, p_name, 0, 0, 0, 0, TRUE, today) ON DUPLICATE KEY UPDATE line = p_line;
     SELECT line INTO idle FROM lockline_lines WHERE day < today - 1 ORDER BY day LIMIT 1;
     IF idle IS NOT NULL THEN
-            START TRANSACTION;
+        START TRANSACTION;
         SELECT line INTO idle FROM lockline_lines WHERE line = idle FOR UPDATE;
-        DELETE FROM lockline_lines WHERE line = idle AND day < today - 1
+        DELETE FROM lockline_lines WHERE line = idle AND day < today - 1 AND (alone IS NULL OR next_lapse_us <= now_us)
             AND NOT EXISTS (SELECT 1 FROM lockline_claims WHERE line = idle);
         COMMIT;
     END IF;

@@ -1,1 +1,1 @@
-SELECT DISTINCT line FROM lockline_claims
+SELECT line FROM lockline_lines WHERE NOT free

@@ -7,6 +7,9 @@ CREATE TABLE IF NOT EXISTS lockline_meta (
 
 -- One row per name: whoever locks it may change the line. It outlives the line as its ticket counter, for a day or two,
 -- so that tokens rise even if the clock is set back.
+--
+-- A claim that nobody stands beside is kept here, and not among the claims: to take a free lock and to give it back is then one
+-- changed row each. It is in, its ticket is the last, it stands since seen_us, and its deadline is next_lapse_us.
 CREATE TABLE IF NOT EXISTS lockline_lines (
     line          BINARY(16) NOT NULL PRIMARY KEY,  -- half of the name's SHA-256
     name          VARBINARY(512) NOT NULL,
@@ -15,10 +18,26 @@ CREATE TABLE IF NOT EXISTS lockline_lines (
     seen_us       BIGINT NOT NULL,                  -- when a verb last saw it with anybody in it
     next_lapse_us BIGINT NOT NULL,                  -- no claim lapses before this
     free          BOOLEAN NOT NULL,                 -- nobody stands in it
-    alone         BINARY(16),                       -- the only claim, if it is known to be the only one, and in
+    places        INT NOT NULL DEFAULT 0,           -- how many there are among claims
     day           INT NOT NULL,                     -- when it was last joined, in days
+    alone         BINARY(16),                       -- the claim that is kept here, if there is one; the rest is as in claims
+    kind          SMALLINT,
+    permits       BIGINT,
+    permit_limit  BIGINT,
+    lease_us      BIGINT,
+    pid           BIGINT,
+    process       BINARY(16),
+    owner         VARBINARY(512),
+    host          VARBINARY(512),
+    identity      VARBINARY(512),
     KEY lines_by_day (day)
 ) ENGINE = InnoDB;
+
+-- The claims that lockline_lines keeps, for whoever looks for claims here by hand.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW lockline_lone_claims AS
+    SELECT line, last_ticket AS ticket, alone AS id, kind, permits, permit_limit, lease_us, next_lapse_us AS deadline_us,
+           seen_us AS since_us, pid, process, owner, host, identity
+    FROM lockline_lines WHERE alone IS NOT NULL;
 
 -- A hold is a row; the rows of one line in ticket order are its line.
 CREATE TABLE IF NOT EXISTS lockline_claims (
@@ -38,7 +57,8 @@ CREATE TABLE IF NOT EXISTS lockline_claims (
     owner        VARBINARY(512) NOT NULL,
     host         VARBINARY(512) NOT NULL,
     identity     VARBINARY(512),                    -- an owner identity that several processes share
-    PRIMARY KEY (line, ticket, id)
+    PRIMARY KEY (line, ticket, id),
+    UNIQUE KEY claims_by_id (line, id)
 ) ENGINE = InnoDB;
 
 -- What a claim of another client is to be told: that it was evicted. Its client looks here, and removes it by leaving; one

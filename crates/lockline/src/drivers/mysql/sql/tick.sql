@@ -3,9 +3,15 @@ CREATE PROCEDURE lockline_tick_line(
     IN p_line BINARY(16), IN p_me BINARY(16), IN p_now BIGINT, OUT o_through BIGINT, INOUT io_bells LONGTEXT
 )
 BEGIN
-    DECLARE l_seen, l_lapse BIGINT;
+    DECLARE l_last, l_seen, l_lapse BIGINT;
+    DECLARE l_alone BINARY(16);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    SELECT in_through, seen_us, next_lapse_us INTO o_through, l_seen, l_lapse FROM lockline_lines WHERE line = p_line;
+    SELECT last_ticket, in_through, seen_us, next_lapse_us, alone INTO l_last, o_through, l_seen, l_lapse, l_alone
+        FROM lockline_lines WHERE line = p_line;
+    IF l_alone IS NOT NULL THEN
+        CALL lockline_stand_in_claims(p_line);
+        SET o_through = l_last;
+    END IF;
     IF p_now < l_seen OR p_now >= l_lapse THEN
         CALL lockline_drop_lapsed(p_line, p_now, l_seen);
         CALL lockline_settle_line(p_line, p_now, NULL, p_me, io_bells);

@@ -53,7 +53,12 @@ fn the_procedures_do_what_the_line_does() {
     let run = |ops: Vec<Op>| {
         runtime.block_on(async {
             let Some(database) = included().await else { return Ok(()) };
-            let outcome = Pair::new(Procedures::new(database.config.clone()).await).run(&ops).await;
+            let procedures = Procedures::new(database.config.clone()).await;
+            // Half of the histories try the short way with every verb, the others where it should do.
+            if ops.len().is_multiple_of(2) {
+                procedures.mysql.verbs.guess();
+            }
+            let outcome = Pair::new(procedures).run(&ops).await;
             database.done().await;
             outcome
         })

@@ -7,6 +7,7 @@ mod faults;
 mod refusals;
 mod restarts;
 mod server;
+mod tls;
 
 use std::sync::Arc;
 

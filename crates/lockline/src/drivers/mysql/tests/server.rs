@@ -12,6 +12,8 @@ use crate::drivers::mysql::MysqlConfig;
 /// waits for no disk: that is what survives a kill.
 pub(super) struct Server {
     pub(super) config: MysqlConfig,
+    /// What it is started with beside its usual settings.
+    pub(super) options: Vec<String>,
     dir: tempfile::TempDir,
     child: Option<Child>,
 }
@@ -28,7 +30,12 @@ impl Server {
             .stderr(Stdio::null())
             .status();
         assert!(made.expect("is MariaDB installed?").success());
-        let mut server = Server { config: MysqlConfig::new("127.0.0.1", port, "mysql"), dir, child: None };
+        let mut server = Server {
+            config: MysqlConfig::new("127.0.0.1", port, "mysql"),
+            options: Vec::new(),
+            dir,
+            child: None,
+        };
         server.start_again().await;
         server.run("CREATE DATABASE locks").await;
         server.config.login.database = "locks".to_owned();
@@ -51,6 +58,7 @@ impl Server {
             .args(["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M"])
             .args([user(), format!("--port={}", self.config.port)])
             .args([at("datadir", "data"), at("tmpdir", ""), at("socket", "socket"), at("pid-file", "pid")])
+            .args(&self.options)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log);

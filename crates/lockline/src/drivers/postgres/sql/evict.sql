@@ -1,6 +1,6 @@
 -- Shows the place with this ticket out, if it is still there: `1`, or `0` if it was not.
 CREATE OR REPLACE FUNCTION "lockline".evict(p_line uuid, p_name text, p_ticket bigint, p_at_once boolean, p_me uuid)
-RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     l record;
     now_us bigint;
@@ -9,10 +9,12 @@ DECLARE
     bells text := '';
 BEGIN
     PERFORM "lockline".begin_verb();
-    SELECT in_through, seen_us INTO l FROM "lockline".lines WHERE line = p_line FOR UPDATE;
+    PERFORM line FROM "lockline".lines WHERE line = p_line FOR UPDATE;
     IF NOT FOUND THEN
         RETURN answer;
     END IF;
+    PERFORM "lockline".stand_in_claims(ARRAY[p_line]);
+    SELECT in_through, seen_us INTO l FROM "lockline".lines WHERE line = p_line;
     now_us := "lockline".clock_us();
     PERFORM "lockline".drop_lapsed(p_line, now_us, l.seen_us);
     DELETE FROM "lockline".letters WHERE until_us <= now_us;

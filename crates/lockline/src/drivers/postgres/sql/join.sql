@@ -1,45 +1,17 @@
 -- Stands a claim in line, or finds it there and extends it. Answers a standing, or `D` if its identity stands in the line in
--- another mode: it would wait for itself.
---
--- The common case first: a lock that nobody stands at costs two changed rows and no look at anybody else. The time is read
--- before the row is locked; if that took a while, the lease is that much shorter than it could be, which harms nobody.
+-- another mode: it would wait for itself. `alone` behind a standing: `lines` keeps the claim, and join_alone.sql and
+-- leave_alone.sql will do for this line until somebody comes.
 CREATE OR REPLACE FUNCTION "lockline".join(
     p_line uuid, p_name text, p_id uuid, p_kind smallint, p_permits bigint, p_limit bigint, p_lease bigint,
     p_wait boolean, p_owner text, p_host text, p_pid bigint, p_identity text, p_me uuid, p_listens boolean
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    now_us bigint := "lockline".clock_us();
-    l_ticket bigint;
-BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off' THEN
-        PERFORM "lockline".begin_verb();
-    END IF;
-    UPDATE "lockline".lines SET
-            last_ticket = greatest(last_ticket + 1, now_us), in_through = greatest(last_ticket + 1, now_us),
-            seen_us = now_us, next_lapse_us = now_us + p_lease, free = false, alone = p_id, day = now_us / 86400000000
-        WHERE line = p_line AND free AND p_permits <= p_limit
-        RETURNING last_ticket INTO l_ticket;
-    IF NOT FOUND THEN
-        RETURN "lockline".join_line(p_line, p_name, p_id, p_kind, p_permits, p_limit, p_lease, p_wait, p_owner, p_host,
-            p_pid, p_identity, p_me, p_listens);
-    END IF;
-    INSERT INTO "lockline".claims (line, ticket, id, kind, permits, permit_limit, lease_us, deadline_us, since_us,
-            owner, host, pid, identity, process, listens)
-        VALUES (p_line, l_ticket, p_id, p_kind, p_permits, p_limit, p_lease, now_us + p_lease, now_us,
-            p_owner, p_host, p_pid, p_identity, p_me, p_listens);
-    RETURN 'I ' || l_ticket;
-END $$;
-
--- The same for any line.
-CREATE OR REPLACE FUNCTION "lockline".join_line(
-    p_line uuid, p_name text, p_id uuid, p_kind smallint, p_permits bigint, p_limit bigint, p_lease bigint,
-    p_wait boolean, p_owner text, p_host text, p_pid bigint, p_identity text, p_me uuid, p_listens boolean
-) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $$
-DECLARE
     l_last bigint;
     l_through bigint;
     l_seen bigint;
     l_lapse bigint;
+    l_alone uuid;
+    l_free boolean;
     now_us bigint;
     bells text := '';
     found_ record;
@@ -47,16 +19,37 @@ DECLARE
     is_in boolean;
     answer text;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off'
+            OR current_setting('enable_seqscan') = 'on' THEN
+        PERFORM "lockline".begin_verb();
+    END IF;
     LOOP
-        SELECT last_ticket, in_through, seen_us, next_lapse_us INTO l_last, l_through, l_seen, l_lapse
+        SELECT last_ticket, in_through, seen_us, next_lapse_us, alone, free
+            INTO l_last, l_through, l_seen, l_lapse, l_alone, l_free
             FROM "lockline".lines WHERE line = p_line FOR UPDATE;
         EXIT WHEN FOUND;
         PERFORM "lockline".make_line(p_line, p_name);
     END LOOP;
+    IF l_alone IS NOT NULL THEN
+        PERFORM "lockline".stand_in_claims(ARRAY[p_line]);
+        l_through := l_last;
+    END IF;
     now_us := "lockline".clock_us();
-    IF now_us < l_seen OR now_us >= l_lapse THEN
+    IF NOT l_free AND (now_us < l_seen OR now_us >= l_lapse) THEN
         bells := "lockline".catch_up(p_line, now_us, l_seen, p_id, p_me);
-        SELECT in_through, next_lapse_us INTO l_through, l_lapse FROM "lockline".lines WHERE line = p_line;
+        SELECT in_through, next_lapse_us, free INTO l_through, l_lapse, l_free
+            FROM "lockline".lines WHERE line = p_line;
+    END IF;
+    IF l_free AND p_permits <= p_limit THEN
+        -- As in join_alone.sql.
+        l_last := greatest(l_last + 1, now_us);
+        UPDATE "lockline".lines SET
+                last_ticket = l_last, seen_us = now_us, next_lapse_us = now_us + p_lease, free = false,
+                day = now_us / 86400000000, alone = p_id, kind = p_kind, permits = p_permits, permit_limit = p_limit,
+                lease_us = p_lease, owner = p_owner, host = p_host, pid = p_pid, identity = p_identity, process = p_me,
+                listens = p_listens
+            WHERE line = p_line;
+        RETURN 'I ' || l_last || ' alone' || bells;
     END IF;
 
     SELECT count(*) AS places, max(ticket) AS last, max(kind) AS kind, sum(permits)::bigint AS used,
@@ -97,7 +90,7 @@ BEGIN
                 l_lapse := least(l_lapse, now_us + p_lease);
                 answer := "lockline".standing(p_line, p_id, l_through, now_us);
             END IF;
-            UPDATE "lockline".lines SET seen_us = now_us, next_lapse_us = l_lapse, alone = NULL
+            UPDATE "lockline".lines SET seen_us = now_us, next_lapse_us = l_lapse
                 WHERE line = p_line;
             RETURN answer || bells;
         END IF;
@@ -105,7 +98,7 @@ BEGIN
 
     -- Whoever waits does not fit, and nobody passes them.
     IF found_.places = 0 THEN
-        is_in := p_kind <> 2 OR p_permits <= p_limit;
+        is_in := p_permits <= p_limit;
     ELSIF found_.last > l_through OR p_kind <> found_.kind THEN
         is_in := false;
     ELSIF p_kind = 2 THEN
@@ -126,7 +119,7 @@ BEGIN
         VALUES (p_line, l_last, p_id, p_kind, p_permits, p_limit, p_lease, now_us + p_lease, now_us,
             p_owner, p_host, p_pid, p_identity, p_me, p_listens);
     UPDATE "lockline".lines SET
-            last_ticket = l_last, seen_us = now_us, day = now_us / 86400000000, free = false, alone = NULL,
+            last_ticket = l_last, seen_us = now_us, day = now_us / 86400000000, free = false,
             in_through = CASE WHEN is_in THEN l_last ELSE l_through END,
             next_lapse_us = CASE WHEN found_.places = 0 THEN now_us + p_lease ELSE least(l_lapse, now_us + p_lease) END
         WHERE line = p_line;
@@ -149,7 +142,8 @@ BEGIN
         VALUES (p_line, p_name, 0, 0, 0, 0, true, today) ON CONFLICT DO NOTHING;
     DELETE FROM "lockline".lines WHERE line IN (
         SELECT line FROM "lockline".lines l
-        WHERE day < today - 1 AND NOT EXISTS (SELECT FROM "lockline".claims c WHERE c.line = l.line)
+        WHERE day < today - 1 AND (alone IS NULL OR next_lapse_us <= now_us)
+            AND NOT EXISTS (SELECT FROM "lockline".claims c WHERE c.line = l.line)
         ORDER BY day LIMIT 2 FOR UPDATE SKIP LOCKED
     );
 END $$;

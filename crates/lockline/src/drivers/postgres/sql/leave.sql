@@ -1,44 +1,40 @@
 -- Removes a claim, in, waiting or unknown: nothing of it remains. A leave that a crash takes back only lengthens a lease, so
 -- nobody waits for a disk.
---
--- The common case first: the only claim leaves, so there is nobody to look at and nobody to ring.
 CREATE OR REPLACE FUNCTION "lockline".leave(p_line uuid, p_name text, p_id uuid, p_ticket bigint, p_me uuid)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    l_ticket bigint;
-BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM "lockline".begin_verb();
-    END IF;
-    IF set_config('synchronous_commit', 'off', true) IS NULL THEN
-        RETURN NULL;
-    END IF;
-    UPDATE "lockline".lines SET free = true, alone = NULL WHERE line = p_line AND alone = p_id
-        RETURNING last_ticket INTO l_ticket;
-    IF NOT FOUND THEN
-        RETURN "lockline".leave_line(p_line, p_name, p_id, p_ticket, p_me);
-    END IF;
-    DELETE FROM "lockline".claims WHERE line = p_line AND ticket = l_ticket AND id = p_id;
-    RETURN '';
-END $$;
-
--- The same for any line.
-CREATE OR REPLACE FUNCTION "lockline".leave_line(p_line uuid, p_name text, p_id uuid, p_ticket bigint, p_me uuid)
-RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $$
-DECLARE
+    l_last bigint;
     l_through bigint;
     l_seen bigint;
     l_lapse bigint;
+    l_alone uuid;
     now_us bigint;
     bells text := '';
     gone boolean;
     was_closed boolean;
+    next_ record;
     settled record;
 BEGIN
-    SELECT in_through, seen_us, next_lapse_us INTO l_through, l_seen, l_lapse
+    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('enable_seqscan') = 'on' THEN
+        PERFORM "lockline".begin_verb();
+    END IF;
+    -- Compared, because that needs no plan.
+    IF set_config('synchronous_commit', 'off', true) IS NULL THEN
+        RETURN NULL;
+    END IF;
+    SELECT last_ticket, in_through, seen_us, next_lapse_us, alone INTO l_last, l_through, l_seen, l_lapse, l_alone
         FROM "lockline".lines WHERE line = p_line FOR UPDATE;
     IF NOT FOUND THEN
         RETURN '';
+    END IF;
+    IF l_alone = p_id THEN
+        -- As in leave_alone.sql.
+        UPDATE "lockline".lines SET free = true, alone = NULL WHERE line = p_line;
+        RETURN '';
+    END IF;
+    IF l_alone IS NOT NULL THEN
+        PERFORM "lockline".stand_in_claims(ARRAY[p_line]);
+        l_through := l_last;
     END IF;
     now_us := "lockline".clock_us();
     IF now_us < l_seen OR now_us >= l_lapse THEN
@@ -58,9 +54,23 @@ BEGIN
         DELETE FROM "lockline".letters WHERE process = p_me AND id = p_id;
     END IF;
     IF gone THEN
+        SELECT ticket, id, kind, process, listens, lease_us, identity INTO next_
+            FROM "lockline".claims WHERE line = p_line ORDER BY ticket LIMIT 1;
+        IF next_.kind = 0 AND next_.identity IS NULL THEN
+            -- As `settle` would do it, in half of the time.
+            UPDATE "lockline".lines SET in_through = greatest(l_through, next_.ticket), seen_us = now_us, free = false
+                WHERE line = p_line;
+            IF next_.ticket <= l_through THEN
+                RETURN bells;
+            ELSIF next_.process = p_me THEN
+                RETURN bells || E'\n' || next_.ticket || ' ' || next_.id || ' in ' || encode(convert_to(p_name, 'UTF8'), 'hex');
+            END IF;
+            RETURN bells || "lockline".ring(
+                p_me, next_.process, next_.listens, p_name, next_.ticket, next_.id, next_.lease_us, 'in');
+        END IF;
         settled := "lockline".settle(p_line, p_name, l_through, NULL, p_me);
         UPDATE "lockline".lines
-            SET in_through = settled.through, seen_us = now_us, free = settled.is_empty, alone = NULL
+            SET in_through = settled.through, seen_us = now_us, free = settled.is_empty
             WHERE line = p_line;
         bells := bells || settled.bells;
     ELSE

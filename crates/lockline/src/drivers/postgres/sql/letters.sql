@@ -1,9 +1,12 @@
 -- What a client that hears no notifications is to be told, as bells. That a claim is in is told once; that it was evicted is
 -- told until it has left, because who misses that stands in line again.
-CREATE OR REPLACE FUNCTION "lockline".read_letters(p_me uuid) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE OR REPLACE FUNCTION "lockline".read_letters(p_me uuid) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     bells text;
 BEGIN
+    IF current_setting('enable_seqscan') = 'on' THEN
+        PERFORM "lockline".begin_verb();
+    END IF;
     IF NOT EXISTS (SELECT FROM "lockline".letters WHERE process = p_me) THEN
         RETURN '';
     END IF;

@@ -6,10 +6,11 @@
 -- needs no plan.) A name in a bell is written in hex, because it may contain anything.
 
 CREATE OR REPLACE FUNCTION "lockline".clock_us() RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 $$;
 
--- Called by every verb, if one of the settings it looks at is not as it has to be. Refuses what a lock cannot be trusted to. With an older snapshot a verb would decide by what was before it got the row.
+-- Called by every verb, if one of the settings it looks at is not as it has to be: behind a pooler they are not ours. Refuses
+-- what a lock cannot be trusted to. With an older snapshot a verb would decide by what was before it got the row.
 CREATE OR REPLACE FUNCTION "lockline".begin_verb() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -20,6 +21,21 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
+    -- A plan that was made while a table was small would read all of it later.
+    PERFORM set_config('enable_seqscan', 'off', true);
+END $$;
+
+-- Makes the claims that `lines` keeps rows like all others: somebody came beside them, or they are to be changed. Whoever calls
+-- it has locked the lines' rows.
+CREATE OR REPLACE FUNCTION "lockline".stand_in_claims(p_lines uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO "lockline".claims (line, ticket, id, kind, permits, permit_limit, lease_us, deadline_us, since_us,
+            owner, host, pid, identity, process, listens)
+        SELECT line, last_ticket, alone, kind, permits, permit_limit, lease_us, next_lapse_us, seen_us,
+            owner, host, pid, identity, process, listens
+        FROM "lockline".lines WHERE line = ANY (p_lines) AND alone IS NOT NULL;
+    UPDATE "lockline".lines SET in_through = last_ticket, alone = NULL
+        WHERE line = ANY (p_lines) AND alone IS NOT NULL;
 END $$;
 
 CREATE OR REPLACE FUNCTION "lockline".bell(p_name text, p_ticket bigint, p_id uuid, p_news text)
@@ -115,7 +131,7 @@ BEGIN
     SELECT min(deadline_us) INTO lapse FROM "lockline".claims WHERE line = p_line;
     UPDATE "lockline".lines
         SET in_through = settled.through, seen_us = p_now, next_lapse_us = coalesce(lapse, p_now),
-            free = settled.is_empty, alone = NULL
+            free = settled.is_empty
         WHERE line = p_line;
     RETURN settled.bells;
 END $$;

@@ -1,7 +1,7 @@
 -- Extends places, and tells where each stands, in the order asked. Never makes a place. Ticket 0: its client knows none.
 CREATE OR REPLACE FUNCTION "lockline".renew(
     p_lines uuid[], p_ids uuid[], p_tickets bigint[], p_leases bigint[], p_last boolean[], p_me uuid
-) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $$
+) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     bells text := "lockline".tick(p_lines, p_me);
     answers text[];
@@ -62,16 +62,18 @@ END $$;
 
 -- Locks lines, always in one order, so that nobody waits in a circle, and brings them to the present.
 CREATE OR REPLACE FUNCTION "lockline".tick(p_lines uuid[], p_me uuid)
-RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint;
     bells text := '';
     one record;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off' THEN
+    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off'
+            OR current_setting('enable_seqscan') = 'on' THEN
         PERFORM "lockline".begin_verb();
     END IF;
     PERFORM line FROM "lockline".lines WHERE line = ANY (p_lines) ORDER BY line FOR UPDATE;
+    PERFORM "lockline".stand_in_claims(p_lines);
     now_us := "lockline".clock_us();
     FOR one IN
         SELECT line, seen_us FROM "lockline".lines

@@ -58,9 +58,9 @@ async fn logins_and_the_grants_of_the_guide() {
     assert_eq!(heard.next().await.1.news, News::In);
     postgres.leave(&place(&second, None)).await.unwrap();
 
-    server.ask("REVOKE DELETE ON ALL TABLES IN SCHEMA lockline FROM locks").unwrap();
     let held = claim("a", Mode::Exclusive, LEASE);
     postgres.join(&held, true).await.unwrap();
+    server.ask("REVOKE UPDATE ON ALL TABLES IN SCHEMA lockline FROM locks").unwrap();
     let error = postgres.leave(&place(&held, None)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
 }

@@ -7,79 +7,19 @@ use std::time::Duration;
 use super::{Server, claim, included, is_in, open};
 use crate::driver::Driver;
 use crate::drivers::postgres::{Postgres, Tls};
+use crate::drivers::relational::certificates::Certificates;
 use crate::drivers::testing::Heard;
 use crate::line::Mode;
-
-fn openssl(args: &[&str]) {
-    let out =
-        Command::new("openssl").args(args).output().expect("openssl cannot be started: is it installed?");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-}
 
 #[tokio::test]
 async fn certificates_are_checked() {
     if included().is_none() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).display().to_string();
-    for authority in ["ca", "other"] {
-        let (key, cert) = (path(&format!("{authority}.key")), path(&format!("{authority}.pem")));
-        openssl(&[
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=lockline test",
-            "-keyout",
-            &key,
-            "-out",
-            &cert,
-        ]);
-    }
-    let (key, request, cert) = (path("server.key"), path("server.csr"), path("server.pem"));
-    openssl(&[
-        "req",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-subj",
-        "/CN=server",
-        "-keyout",
-        &key,
-        "-out",
-        &request,
-    ]);
-    std::fs::write(dir.path().join("ext"), "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n")
-        .unwrap();
-    openssl(&[
-        "x509",
-        "-req",
-        "-in",
-        &request,
-        "-CA",
-        &path("ca.pem"),
-        "-CAkey",
-        &path("ca.key"),
-        "-CAcreateserial",
-        "-days",
-        "2",
-        "-extfile",
-        &path("ext"),
-        "-out",
-        &cert,
-    ]);
+    let certificates = Certificates::make();
     let mut server = Server::start("");
-    server.append("server.crt", &std::fs::read_to_string(cert).unwrap());
-    server.append("server.key", &std::fs::read_to_string(key).unwrap());
+    server.append("server.crt", &std::fs::read_to_string(certificates.file("server.pem")).unwrap());
+    server.append("server.key", &std::fs::read_to_string(certificates.file("server.key")).unwrap());
     let of_postgres = format!(
         "chown postgres {0}/server.key {0}/server.crt 2>/dev/null; chmod 600 {0}/server.key",
         server.data().display()
@@ -88,7 +28,7 @@ async fn certificates_are_checked() {
 
     let mut config = server.config();
     config.hosts[0].0 = "localhost".to_owned();
-    let authority = |name: &str| Tls::Authority(dir.path().join(name));
+    let authority = |name: &str| Tls::Authority(certificates.file(name));
     let fails = async |config| Postgres::connect(config, Arc::new(Heard::default())).await.unwrap_err();
     // The server speaks no TLS yet: that is no reason to go without.
     fails(config.clone().tls(authority("ca.pem"))).await;

@@ -1,0 +1,11 @@
+-- Makes a claim that lockline_lines keeps a row like all others: somebody came beside it, or it is to be changed. Whoever calls it
+-- has locked the line's row.
+CREATE PROCEDURE lockline_stand_in_claims(IN p_line BINARY(16))
+BEGIN
+    INSERT INTO lockline_claims (line, ticket, id, kind, permits, permit_limit, lease_us, deadline_us, since_us, pid,
+            process, owner, host, identity)
+        SELECT line, last_ticket, alone, kind, permits, permit_limit, lease_us, next_lapse_us, seen_us, pid,
+            process, owner, host, identity
+        FROM lockline_lines WHERE line = p_line AND alone IS NOT NULL;
+    UPDATE lockline_lines SET in_through = last_ticket, places = 1, alone = NULL WHERE line = p_line AND alone IS NOT NULL;
+END
