@@ -332,15 +332,15 @@ async fn tls_and_client_certificates() {
         let sign = ["x509", "-req", "-days", "2", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"];
         openssl(&[&sign[..], &["-extfile", "leaf.cnf", "-in", &request, "-out", &certificate]].concat());
     }
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (clients, peers) = (format!("https://127.0.0.1:{port}"), "http://127.0.0.1:0");
     let mut server = Command::new("etcd")
         .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
         .args(["--listen-peer-urls", peers, "--logger", "zap", "--unsafe-no-fsync"])
         .args(["--cert-file", &file("server.pem"), "--key-file", &file("server.key")])
         .args(["--client-cert-auth", "--trusted-ca-file", &file("ca.pem"), "--data-dir", &file("data")])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
     let trusted = format!("etcds://127.0.0.1:{port}?ca={}", file("ca.pem"));

@@ -27,7 +27,7 @@ pub mod sqlite;
     feature = "zookeeper"
 ))]
 pub(crate) mod testing;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
 mod under_way;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;

@@ -2,9 +2,7 @@
 //! a leave never overtakes its join, and one who goes away disturbs nobody.
 
 use std::borrow::Cow;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use sqlx::mysql::{
@@ -17,7 +15,8 @@ use tokio::sync::{Mutex, oneshot};
 use super::config::{MysqlConfig, Tls};
 use super::error::{explain, is_conflict};
 use super::schema;
-use crate::driver::{Bells, Verb};
+use crate::driver::Bells;
+use crate::drivers::under_way::UnderWay;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long one attempt to connect may take.
@@ -55,6 +54,7 @@ enum Reply {
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
     session: Arc<Mutex<Session>>,
+    runtime: Handle,
     _open: Arc<oneshot::Sender<()>>,
 }
 
@@ -73,11 +73,12 @@ impl Lane {
         // A task has it, too, for as long as there is a lane. A fork of this process has no tasks that run; if its copy of the lane
         // were all there is, dropping that would take the connection off the list of events that it shares with this process.
         let kept = session.clone();
-        tokio::spawn(async move {
+        let runtime = Handle::current();
+        runtime.spawn(async move {
             let _ = closed.await;
             drop(kept);
         });
-        Lane { session, _open: Arc::new(open) }
+        Lane { session, runtime, _open: Arc::new(open) }
     }
 
     /// Sends a statement that reads, behind those that were asked for before.
@@ -117,29 +118,9 @@ impl Lane {
         // Not yet under way: whoever goes away while there is no connection has asked for nothing. A join that is sent when the
         // server is back, long after its caller gave up, would stand in line for nobody.
         session.connect().await?;
-        UnderWay(Some(Box::pin(async move { session.run(operation, &text, &values, changes).await }))).await
-    }
-}
-
-/// A statement under way. Whoever drops it leaves it to a task: half of an answer would be read by the next one who asks.
-struct UnderWay(Option<Verb<'static, Reply>>);
-
-impl Future for UnderWay {
-    type Output = Result<Reply>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(statement) = &mut self.0 else { return Poll::Pending };
-        let answer = ready!(statement.as_mut().poll(context));
-        self.0 = None;
-        Poll::Ready(answer)
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        if let (Some(statement), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            runtime.spawn(statement);
-        }
+        // Then to its end: half of an answer would be read by the next one who asks.
+        UnderWay::new(&self.runtime, async move { session.run(operation, &text, &values, changes).await })
+            .await
     }
 }
 
