@@ -90,7 +90,7 @@ impl Client {
             pid: std::process::id(),
             departures: Arc::default(),
         });
-        client.runtime.spawn(keeper::run(Arc::downgrade(&client), board, clock));
+        client.spawn(keeper::run(Arc::downgrade(&client), board, clock));
         client
     }
 
@@ -149,7 +149,7 @@ impl Client {
 
     /// Spawns work that outlives its caller. Without a runtime (it was shut down) the lease does the work.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(work);
+        self.runtime.spawn(self.clock.runs(work));
     }
 
     /// Takes a claim off the board and out of its line, in the background.
