@@ -1,9 +1,9 @@
 //! Seeded bugs, for the tests of the tests.
 //!
 //! `mutant!(X)` is the constant `false` in every build but this crate's own unit tests, where the model checker
-//! switches one bug on at a time and must find it. The variants are the ones that were found to break the protocol.
+//! or a simulation switches one bug on at a time and must find it. `docs/reliability.md` has the table of who finds which.
 
-/// `true` while the model checker runs with this bug switched on; the constant `false` in a real build.
+/// `true` while a harness runs with this bug switched on; the constant `false` in a real build.
 macro_rules! mutant {
     ($which:ident) => {{
         #[cfg(test)]
@@ -42,6 +42,30 @@ mod testing {
         NoMargin,
         NeverLooksAgain,
         TicketByMax,
+        SilentGrant,
+        EarlyBellDropped,
+        LostComesBack,
+        WaitingDemotes,
+        UnsureIsLost,
+        CapIgnored,
+        FixedIgnored,
+        FixedFromLastSending,
+        DroppedJoinStays,
+        ReturnsWhenLost,
+        LookIsSilent,
+        LookNowForgotten,
+        KeeperOversleeps,
+        KeeperTooLate,
+        ErrorEndsRenewal,
+        AnswersMixedUp,
+        CallWithoutDeadline,
+        DroppedGuardStays,
+        ShutdownKeepsGuards,
+        OwnerEntersLost,
+        TurnKept,
+        TurnDoesNotWake,
+        AllUnsorted,
+        AllKeepsLost,
         #[cfg(feature = "redis")]
         NoYield,
         #[cfg(feature = "redis")]

@@ -127,7 +127,7 @@ impl Client {
         lease: Duration,
         verb: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let deadline = call_deadline(lease);
+        let deadline = if mutant!(CallWithoutDeadline) { Duration::MAX } else { call_deadline(lease) };
         match tokio::time::timeout(deadline, verb).await {
             Ok(result) => result.map_err(|e| self.explain(e)),
             Err(_) => Err(self.explain(Error::new(
@@ -195,7 +195,9 @@ impl Client {
     pub(crate) async fn shutdown(self: &Arc<Self>, within: Duration) -> Result<()> {
         let now = self.now();
         for spot in self.board.close() {
-            spot.lose(now, LossReason::Shutdown);
+            if !mutant!(ShutdownKeepsGuards) {
+                spot.lose(now, LossReason::Shutdown);
+            }
             self.depart(&spot);
         }
         tokio::time::timeout(within, self.departures.all_gone()).await.map_err(|_| {

@@ -119,6 +119,15 @@ impl Arena {
         }
     }
 
+    /// Nothing of a client that was shut down is valid any more.
+    pub(super) fn was_shut_down(&self, host: Host) {
+        let mut state = self.state();
+        let of_host = |held: &Held| held.host == host.number() && held.guard.is_valid();
+        if state.rooms.iter().any(|(_, room)| room.held.iter().any(of_host)) {
+            state.found.insert("a guard is valid after the shutdown".to_owned());
+        }
+    }
+
     /// A process is gone: what it held nobody holds any more who could do anything with it.
     pub(super) fn died(&self, host: Host) {
         let mut gone = Vec::new();

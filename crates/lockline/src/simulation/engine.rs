@@ -75,13 +75,13 @@ impl Engine {
     }
 
     /// Does something to a line and writes down what came of it; then rings.
-    fn on_line<T>(&self, name: &Name, id: ClaimId, act: impl FnOnce(&mut Kept, Now) -> Step<T>) -> T {
+    fn on_line<T>(&self, name: &Name, act: impl FnOnce(&mut Kept, Now) -> Step<T>) -> T {
         let mut state = self.state();
         let now = self.now(&state);
         let kept = state.lines.iter_mut().find(|kept| kept.name == *name).expect("a lock of this world");
         self.audit_before(kept, now.at);
         let Step { answer, bells } = act(kept, now);
-        self.audit_after(kept, now.at, id, &bells);
+        self.audit_after(kept, now.at);
         let ring: Vec<_> =
             bells.into_iter().filter_map(|bell| Some((kept.bells.get(&bell.id)?.clone(), bell))).collect();
         if kept.bells.len() > 2 * kept.line.len() + 16 {
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// Nobody is in behind somebody who waits; and when each got in, and until when it may stay.
-    fn audit_after(&self, kept: &mut Kept, now: Time, id: ClaimId, bells: &[Bell]) {
+    fn audit_after(&self, kept: &mut Kept, now: Time) {
         let true_now = self.host.true_time();
         let mut waiting = false;
         for seen in kept.line.seen() {
@@ -110,7 +110,7 @@ impl Engine {
                 self.arena.finds("somebody is in behind one who waits");
             }
             waiting |= !seen.is_in;
-            if seen.is_in && (seen.id == id || bells.iter().any(|bell| bell.id == seen.id)) {
+            if seen.is_in {
                 // In its own time; it may be a little faster than true time.
                 let stands_until = true_now + seen.deadline.since(now).mul_f64(0.996);
                 let grant = kept.grants.entry(seen.ticket).or_insert(Grant { at: true_now, stands_until });
@@ -148,7 +148,7 @@ impl Engine {
     }
 
     pub(super) fn join(&self, claim: &Claim, wait: bool, bells: &Arc<FarBells>) -> Result<Standing> {
-        let answer = self.on_line(&claim.name, claim.id, |kept, now| {
+        let answer = self.on_line(&claim.name, |kept, now| {
             let step = kept.line.join(now, claim, wait);
             if let Ok(Standing::In { .. } | Standing::Waiting { .. }) = step.answer {
                 kept.bells.insert(claim.id, bells.clone());
@@ -161,27 +161,25 @@ impl Engine {
     }
 
     pub(super) fn renew(&self, place: &Place) -> Standing {
-        self.on_line(&place.name, place.id, |kept, now| kept.line.renew(now, place))
+        self.on_line(&place.name, |kept, now| kept.line.renew(now, place))
     }
 
     pub(super) fn leave(&self, place: &Place) {
-        self.on_line(&place.name, place.id, |kept, now| {
+        self.on_line(&place.name, |kept, now| {
             kept.bells.remove(&place.id);
             kept.line.leave(now, place.id)
         });
     }
 
     pub(super) fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> bool {
-        let nobody = ClaimId::from_u128(0);
-        self.on_line(name, nobody, |kept, now| kept.line.evict(now, ticket, at_once))
+        self.on_line(name, |kept, now| kept.line.evict(now, ticket, at_once))
     }
 
     /// Every line that somebody stands in.
     pub(super) fn view(&self) -> Vec<LineView> {
         let names: Vec<Name> = self.state().lines.iter().map(|kept| kept.name.clone()).collect();
-        let nobody = ClaimId::from_u128(0);
         let view = |name: Name| {
-            self.on_line(&name, nobody, |kept, now| {
+            self.on_line(&name, |kept, now| {
                 let Step { bells, .. } = kept.line.tick(now);
                 Step { answer: kept.line.view(now.at, &name), bells }
             })
@@ -193,9 +191,12 @@ impl Engine {
             .collect()
     }
 
-    /// Whether anybody stands anywhere, looked at without doing anything.
+    /// Whether anybody stands anywhere whose lease has not run out, looked at without doing anything: what lapsed goes when
+    /// the next verb comes, and here none may come.
     pub(super) fn is_deserted(&self) -> bool {
-        self.state().lines.iter().all(|kept| kept.line.is_empty())
+        let state = self.state();
+        let now = self.now(&state).at;
+        !state.lines.iter().any(|kept| kept.line.seen().any(|seen| seen.deadline > now))
     }
 }
 

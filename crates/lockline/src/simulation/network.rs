@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Bell, Claim, LineView, Place, Standing, Ticket};
 use crate::name::Name;
 use crate::sync::locked;
+use crate::time::Time;
 
 /// How bad it is, in so many of a thousand messages, and how far the engine is.
 #[derive(Clone, Copy, Debug)]
@@ -79,16 +80,27 @@ pub(super) struct Way {
     cut: AtomicBool,
     /// Nothing passes until then: microseconds of true time.
     blocked_until: AtomicU64,
+    /// When something last kept this client from its engine, and the time before that.
+    hits: Mutex<[Time; 2]>,
 }
 
 impl Way {
     pub(super) fn new(weather: Weather, host: Host, faults: Arc<Faults>) -> Arc<Way> {
-        Arc::new(Way { weather, host, faults, cut: AtomicBool::new(false), blocked_until: AtomicU64::new(0) })
+        Arc::new(Way {
+            weather,
+            host,
+            faults,
+            cut: AtomicBool::new(false),
+            blocked_until: AtomicU64::new(0),
+            hits: Mutex::default(),
+        })
     }
 
     /// A partition: whatever is sent before it ends is lost.
     pub(super) fn block(&self, time: Duration) {
-        self.blocked_until.store((self.host.true_time() + time).as_micros(), Ordering::Relaxed);
+        let end = self.host.true_time() + time;
+        self.blocked_until.store(end.as_micros(), Ordering::Relaxed);
+        *locked(&self.hits) = [end, end];
     }
 
     pub(super) fn cut(&self) {
@@ -102,12 +114,27 @@ impl Way {
                 && !self.faults.is_fair()
     }
 
+    fn strikes(&self, fault: Fault, per_mille: u64) -> bool {
+        let struck = self.faults.strikes(fault, per_mille);
+        if struck {
+            let now = self.host.true_time();
+            let mut hits = locked(&self.hits);
+            *hits = [now.max(hits[0]), hits[0]];
+        }
+        struck
+    }
+
+    /// Since when at most one message of this client has gone astray.
+    pub(super) fn good_since(&self) -> Time {
+        locked(&self.hits)[1]
+    }
+
     /// How long a message takes; `None` if it gets lost.
     fn passes(&self, sort: Sort) -> Option<Duration> {
-        if self.is_cut() || self.faults.strikes(sort.lost, self.weather.lost) {
+        if self.is_cut() || self.strikes(sort.lost, self.weather.lost) {
             return None;
         }
-        if self.faults.strikes(sort.late, self.weather.late) {
+        if self.strikes(sort.late, self.weather.late) {
             // Mostly by less than a call may take, sometimes by more than two leases.
             let part = below(1_600) as f64 / 1_000.0;
             return Some(self.weather.lease.mul_f64(part * part));
@@ -150,7 +177,7 @@ impl Far {
         request: impl Fn(&Engine) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
         let way = &self.way;
-        if way.faults.strikes(Fault::Refused, way.weather.refused) {
+        if way.strikes(Fault::Refused, way.weather.refused) {
             return Err(Error::new(ErrorKind::Unavailable, "send", "nobody listens"));
         }
         let copies = way.copies(MESSAGE);
@@ -209,7 +236,7 @@ impl Driver for Far {
     fn renew<'a>(&'a self, places: &'a [Place]) -> Verb<'a, Vec<Standing>> {
         let (places, way) = (places.to_vec(), self.way.clone());
         let one = move |engine: &Engine, place: &Place| {
-            if way.faults.strikes(Fault::Unsure, way.weather.unsure) {
+            if way.strikes(Fault::Unsure, way.weather.unsure) {
                 return Standing::Unsure;
             }
             engine.renew(place)

@@ -14,8 +14,10 @@ use super::chance::{below, strikes};
 use super::engine::Engine;
 use super::faults::{Fault, Faults};
 use super::host::Host;
+use super::network::Way;
 use crate::line::Ticket;
-use crate::{ErrorKind, Guard, Locks, Owner, Result};
+use crate::time::Time;
+use crate::{ErrorKind, Guard, Locks, LossReason, Owner, Result};
 
 /// The locks of a world. The first few are mutexes; a world uses some of them.
 pub(super) const LOCKS: [&str; 8] =
@@ -28,6 +30,7 @@ const HANDOFF: Duration = Duration::from_millis(40);
 /// What all workers of a host share.
 pub(super) struct Worker {
     pub(super) host: Host,
+    pub(super) way: Arc<Way>,
     pub(super) locks: Locks,
     pub(super) owner: Owner,
     pub(super) engine: Arc<Engine>,
@@ -147,6 +150,10 @@ impl Worker {
     }
 
     async fn hold(&self, wish: &Wish, guard: Guard) {
+        let entered = self.host.true_time();
+        if !guard.is_valid() {
+            self.finds(wish, "got when it was lost already");
+        }
         let visit = Visit { hold: wish.hold, host: self.host, by_owner: wish.by_owner };
         let guard = self.arena.enters(visit, guard);
         self.check_handoff(wish, &guard);
@@ -156,6 +163,7 @@ impl Worker {
             let most = if strikes(50) { 1_500 } else { self.stay };
             self.stay_inside(wish, &guard, self.part_of_a_lease(most)).await;
             self.arena.look(&guard);
+            self.check_end(wish, &guard, entered);
         }
         if wish.by_owner && strikes(500) {
             self.enter_again(wish, &guard).await;
@@ -172,22 +180,52 @@ impl Worker {
         }
     }
 
-    /// Stays for some time, or until the lock is lost: which must be told while nobody else can be inside, or as soon as
-    /// the process runs again.
+    fn finds(&self, wish: &Wish, what: &str) {
+        self.arena.finds(format!("{}: {what}", wish.lock));
+    }
+
+    /// Stays for some time, or until the lock is lost.
     async fn stay_inside(&self, wish: &Wish, guard: &Guard, time: Duration) {
-        let was_valid = guard.is_valid();
-        if tokio::time::timeout(time, guard.lost()).await.is_err() || !was_valid {
-            return;
+        if guard.is_valid()
+            && let Ok(lost) = tokio::time::timeout(time, guard.lost()).await
+        {
+            self.check_loss(wish, guard, lost.reason);
         }
-        let now = self.host.true_time();
+    }
+
+    /// A loss must be told while nobody else can be inside, or as soon as the process runs again; and one message that went
+    /// astray costs nobody a lock.
+    fn check_loss(&self, wish: &Wish, guard: &Guard, reason: LossReason) {
+        let (now, awake_since) = (self.host.true_time(), self.host.awake_since());
         if let Some(grant) = self.engine.grant(wish.lock, Ticket::new(guard.fence().token()))
             && !matches!(wish.manner, Manner::All(_))
-            && now > grant.stands_until.max(self.host.awake_since())
+            && now > grant.stands_until.max(awake_since)
         {
-            self.arena.finds(format!("{}: a loss was told too late", wish.lock));
+            self.finds(wish, "a loss was told too late");
         }
-        if self.arena.is_settled() && !matches!(wish.manner, Manner::Fixed | Manner::Capped) {
-            self.arena.finds(format!("{}: lost in fair weather", wish.lock));
+        if matches!(wish.manner, Manner::Fixed | Manner::Capped) {
+            return;
+        }
+        if self.arena.is_settled() {
+            self.finds(wish, "lost in fair weather");
+        }
+        let good_since = self.way.good_since().max(awake_since);
+        if matches!(reason, LossReason::Expired | LossReason::Unreachable)
+            && now.since(good_since) > self.lease.mul_f64(1.2)
+        {
+            self.finds(wish, "lost for one message");
+        }
+    }
+
+    /// A fixed lease and a capped hold end, on a clock that may be a little slow.
+    fn check_end(&self, wish: &Wish, guard: &Guard, entered: Time) {
+        let longest = match wish.manner {
+            Manner::Fixed => self.lease / 2,
+            Manner::Capped => self.lease,
+            _ => return,
+        };
+        if guard.is_valid() && self.host.true_time().since(entered) > longest.mul_f64(1.01) {
+            self.finds(wish, "held beyond its end");
         }
     }
 
@@ -195,14 +233,14 @@ impl Worker {
     async fn enter_again(&self, wish: &Wish, guard: &Guard) {
         let Ok(Some(again)) = self.owner.mutex(wish.lock).try_lock().await else {
             if guard.is_valid() {
-                self.arena.finds(format!("{}: its owner could not enter again", wish.lock));
+                self.finds(wish, "its owner could not enter again");
             }
             return;
         };
         let visit = Visit { hold: wish.hold, host: self.host, by_owner: true };
         let again = self.arena.enters(visit, again);
         if guard.is_valid() && again.fence().token() != guard.fence().token() {
-            self.arena.finds(format!("{}: entering again was another grant", wish.lock));
+            self.finds(wish, "entering again was another grant");
         }
         self.arena.leaves(&again);
     }
@@ -216,7 +254,7 @@ impl Worker {
         if let Some(grant) = self.engine.grant(wish.lock, Ticket::new(guard.fence().token()))
             && self.host.true_time().since(grant.at) > HANDOFF
         {
-            self.arena.finds(format!("{}: nobody was told that it is their turn", wish.lock));
+            self.finds(wish, "nobody was told that it is their turn");
         }
     }
 }

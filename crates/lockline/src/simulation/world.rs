@@ -79,7 +79,10 @@ async fn live(turns: u64) -> Outcome {
     while world.arena.acquisitions() < turns && world.began.elapsed() < latest {
         sleep(world.part_of_a_lease(pace)).await;
         let client = below(clients.len() as u64) as usize;
-        world.strike(&mut clients[client]).await;
+        let within = world.lease * 60;
+        if tokio::time::timeout(within, world.strike(&mut clients[client])).await.is_err() {
+            world.arena.finds("an operator waits for ever");
+        }
     }
     world.heal(&clients).await;
     world.end(clients).await;
@@ -135,6 +138,7 @@ impl World {
         let work = |_| {
             let worker = Worker {
                 host,
+                way: way.clone(),
                 locks: locks.clone(),
                 owner: owner.clone(),
                 engine: self.engine.clone(),
@@ -185,6 +189,7 @@ impl World {
         self.faults.count(Fault::Shutdown);
         client.host.go_on();
         let _ = client.locks.shutdown(self.lease / 4).await;
+        self.arena.was_shut_down(client.host);
         let after = self.inhabitant().await;
         let before = std::mem::replace(client, after);
         for worker in before.workers {
