@@ -45,6 +45,8 @@ mod error;
 pub mod fence;
 mod guard;
 mod hold;
+#[cfg(test)]
+mod hostile;
 pub mod line;
 mod locks;
 #[cfg(test)]

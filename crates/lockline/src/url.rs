@@ -257,4 +257,23 @@ mod tests {
         assert!(!format!("{url} {url:?} {:?}", url.unknown_scheme()).contains(canary));
         assert!(EngineUrl::parse("redsi://h").unwrap().unknown_scheme().to_string().contains("\"redis\""));
     }
+
+    #[test]
+    fn broken_addresses_are_refused_or_understood() {
+        let examples = [
+            "redis://me:c4nary@a:1,b:2/0?lease=5s&prefix=x%2F",
+            "sqlite:/tmp/a%20b.db?lease=1m",
+            "memory:name",
+            "etcds://[::1]:2379?space=apps/",
+        ];
+        crate::hostile::texts(&examples, |text| {
+            let Ok(mut url) = EngineUrl::parse(text) else { return };
+            let nul = |text: &str| text.contains('\0');
+            assert!(!nul(url.path()) && !url.user().is_some_and(nul) && !url.password().is_some_and(nul));
+            if let Ok(Some(lease)) = url.take_lease() {
+                assert!(check_lease(lease).is_ok());
+            }
+            let _ = (url.finish(), url.unknown_scheme().to_string());
+        });
+    }
 }

@@ -88,8 +88,10 @@ impl Campaign {
 
     /// One line, from which the documents' tables are made.
     pub(super) fn json(&self) -> String {
-        let kinds: Vec<String> =
-            KINDS.iter().map(|(kind, name)| format!("\"{name}\":{}", self.faults_by_kind[*kind as usize])).collect();
+        let kinds: Vec<String> = KINDS
+            .iter()
+            .map(|(kind, name)| format!("\"{name}\":{}", self.faults_by_kind[*kind as usize]))
+            .collect();
         format!(
             "{{\"harness\":\"simulation\",\"seeds\":\"{}..{}\",\"worlds\":{},\"acquisitions\":{},\"faults\":{},\
              \"faults_by_kind\":{{{}}},\"simulated_hours\":{:.1},\"seconds\":{:.1},\"violations\":{}}}",

@@ -9,9 +9,7 @@ use super::arena::Arena;
 use super::host::Host;
 use super::network::FarBells;
 use crate::error::{Error, ErrorKind, Result};
-use crate::line::{
-    Bell, Claim, ClaimId, Line, LineView, News, Now, Place, Refusal, Standing, Step, Ticket,
-};
+use crate::line::{Bell, Claim, ClaimId, Line, LineView, News, Now, Place, Refusal, Standing, Step, Ticket};
 use crate::mutant::{Mutant, is};
 use crate::name::Name;
 use crate::sync::locked;

@@ -99,9 +99,7 @@ impl Host {
     /// Work of this process: it stands still while the process does.
     pub(crate) async fn runs<F: Future>(self, work: F) -> F::Output {
         let mut work = pin!(work);
-        poll_fn(|context| {
-            if self.is_stopped(context) { Poll::Pending } else { work.as_mut().poll(context) }
-        })
-        .await
+        poll_fn(|context| if self.is_stopped(context) { Poll::Pending } else { work.as_mut().poll(context) })
+            .await
     }
 }

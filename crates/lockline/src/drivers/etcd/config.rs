@@ -245,4 +245,16 @@ mod tests {
             assert_eq!(config(text).unwrap_err().kind(), ErrorKind::Invalid, "{text}");
         }
     }
+
+    #[test]
+    fn broken_addresses_show_no_secret() {
+        let examples = ["etcd://me:c4nary@a:1,b,[::1]:7?space=apps/", "etcds://me:c4nary@a:1?space="];
+        crate::hostile::texts(&examples, |text| {
+            let said = match config(text) {
+                Ok(config) => format!("{config:?}"),
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!said.contains("c4nary"), "{said}");
+        });
+    }
 }

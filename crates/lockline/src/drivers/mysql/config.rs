@@ -181,4 +181,19 @@ mod tests {
         }
         assert!(config("mysql://me@h/db?connections=5").unwrap().check().is_err());
     }
+
+    #[test]
+    fn broken_addresses_show_no_secret() {
+        let examples = [
+            "mysql://me:c4nary@[::1]:7/db?ssl-mode=verify_identity&ssl-ca=/ca&connections=3",
+            "mysql://me:c4nary@h/db",
+        ];
+        crate::hostile::texts(&examples, |text| {
+            let said = match config(text) {
+                Ok(config) => format!("{config:?}"),
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!said.contains("c4nary"), "{said}");
+        });
+    }
 }

@@ -276,4 +276,18 @@ mod tests {
             assert_eq!(config(text).unwrap().check().unwrap_err().kind(), ErrorKind::Invalid, "{text}");
         }
     }
+
+    #[test]
+    fn broken_addresses_show_no_secret() {
+        let examples = [
+            "postgres://me:c4nary@h:1,[::1]/db?schema=a&pooler=transaction&sslmode=verify-full&sslrootcert=/ca&connections=3&failover=sync",
+        ];
+        crate::hostile::texts(&examples, |text| {
+            let said = match config(text) {
+                Ok(config) => format!("{config:?}"),
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!said.contains("c4nary"), "{said}");
+        });
+    }
 }

@@ -249,4 +249,22 @@ mod tests {
             assert_eq!(config(text).unwrap_err().kind(), kind, "{text}");
         }
     }
+
+    #[test]
+    fn broken_addresses_show_no_secret() {
+        let examples = [
+            "redis://me:c4nary@h:1/2?space=s&restart_guard=20s&max_lease=5m",
+            "redis-sentinel://me:c4nary@a:1,b:2/main?replicas=majority",
+            "rediss://:c4nary@[::1]:7?eviction=allow",
+            "redis+unix:/run/redis.sock?db=2",
+            "redis-cluster://a,b:3?replicas=1",
+        ];
+        crate::hostile::texts(&examples, |text| {
+            let said = match config(text) {
+                Ok(config) => format!("{config:?}"),
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!said.contains("c4nary"), "{said}");
+        });
+    }
 }

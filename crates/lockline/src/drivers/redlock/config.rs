@@ -160,4 +160,16 @@ mod tests {
         assert!(RedlockConfig::new(nodes).check().is_err());
         assert_eq!(config("redlock://a,b,c?layout=plain").unwrap().layout(), Layout::Plain);
     }
+
+    #[test]
+    fn broken_addresses_show_no_secret() {
+        let examples = ["redlock://me:c4nary@a:1,b:2,[::1]:3/2?space=s&max_lease=5m&restart_guard=off"];
+        crate::hostile::texts(&examples, |text| {
+            let said = match config(text) {
+                Ok(config) => format!("{config:?}"),
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!said.contains("c4nary"), "{said}");
+        });
+    }
 }

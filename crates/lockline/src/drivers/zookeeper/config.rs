@@ -306,4 +306,16 @@ mod tests {
             if cfg!(feature = "zookeeper-tls") { ErrorKind::Invalid } else { ErrorKind::Unsupported };
         assert_eq!(kind, expected);
     }
+
+    #[test]
+    fn broken_addresses_show_no_secret() {
+        let examples = ["zookeeper://me:c4nary@a:1,b/locks?session=10s", "zookeeper://a:2181/"];
+        crate::hostile::texts(&examples, |text| {
+            let said = match config(text) {
+                Ok(config) => format!("{config:?}"),
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!said.contains("c4nary"), "{said}");
+        });
+    }
 }
