@@ -39,6 +39,8 @@ mod mutant;
 
 pub mod blocking;
 mod builder;
+#[cfg(test)]
+mod document;
 pub mod driver;
 pub mod drivers;
 mod error;
