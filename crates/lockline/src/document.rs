@@ -71,7 +71,9 @@ fn simulation(results: &[Value]) -> Option<String> {
         sum("seconds"),
         sum("violations"),
     );
-    kinds.iter().for_each(|(kind, count)| drop(writeln!(table, "| {kind} | {count} |")));
+    for (kind, count) in kinds {
+        let _ = writeln!(table, "| {kind} | {count} |");
+    }
     Some(table)
 }
 
