@@ -110,4 +110,60 @@ mod tests {
             assert!(lease(bad).is_err(), "{bad}");
         }
     }
+
+    /// Every text of three such pieces: numbers at their ends, signs, units, letters that are more than a byte.
+    #[test]
+    fn broken_words_are_refused_or_within_limits() {
+        let pieces = [
+            "",
+            " ",
+            "0",
+            "1",
+            "00",
+            "+1",
+            "-1",
+            "2.5",
+            "1e9",
+            "1e300",
+            "255",
+            "256",
+            "4294967296",
+            "18446744073709551615",
+            "18446744073709551616",
+            "ns",
+            "us",
+            "ms",
+            "s",
+            "m",
+            "h",
+            "days",
+            "years",
+            "/",
+            "%",
+            "nan",
+            "inf",
+            "\0",
+            "\n",
+            "ü",
+            "🔒",
+            "\u{202e}",
+        ];
+        for (first, second) in pieces.iter().flat_map(|first| pieces.map(|second| (first, second))) {
+            for third in pieces {
+                let text = format!("{first}{second}{third}");
+                for read in [duration, seconds, grace, max_hold] {
+                    if let Ok(time) = read(&text) {
+                        assert!(time <= LONGEST, "{text:?}");
+                    }
+                }
+                if let Ok(time) = lease(&text) {
+                    assert!((LEASE_SHORTEST..=LEASE_LONGEST).contains(&time), "{text:?}");
+                }
+                if let Ok(Permits { count, limit }) = text.parse() {
+                    assert!(0 < count && count <= limit, "{text:?}");
+                }
+                let _ = (exit_code(&text), owner(&text));
+            }
+        }
+    }
 }

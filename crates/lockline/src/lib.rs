@@ -39,12 +39,16 @@ mod mutant;
 
 pub mod blocking;
 mod builder;
+#[cfg(test)]
+mod document;
 pub mod driver;
 pub mod drivers;
 mod error;
 pub mod fence;
 mod guard;
 mod hold;
+#[cfg(test)]
+mod hostile;
 pub mod line;
 mod locks;
 #[cfg(test)]

@@ -60,3 +60,20 @@ impl fmt::Debug for Name {
         self.0.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_names_are_refused_or_kept() {
+        let long = "ü".repeat(256);
+        crate::hostile::texts(&["orders/42", "a b\n{ü}", "../x", &long], |text| match Name::new(text) {
+            Ok(name) => {
+                assert_eq!(name.as_str(), text);
+                assert!((1..=Name::MAX_BYTES).contains(&text.len()) && !text.contains('\0'));
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Invalid),
+        });
+    }
+}

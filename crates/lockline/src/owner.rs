@@ -161,7 +161,7 @@ impl Owner {
             Slot::Acquiring(done) => Found::Busy(done.clone()),
             // A hold that was lost is not entered again: the owner stands in line anew, with a new id.
             Slot::Held(grip) => match grip.upgrade() {
-                Some(grip) if grip.loss().is_none() => Found::Held(grip),
+                Some(grip) if grip.loss().is_none() || mutant!(OwnerEntersLost) => Found::Held(grip),
                 gone => {
                     _gone = gone;
                     let turn = self.turn(name);
@@ -222,11 +222,15 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut held = locked(&self.owner.held);
-        if matches!(held.get(&self.name), Some(Slot::Acquiring(done)) if Arc::ptr_eq(done, &self.done)) {
+        if matches!(held.get(&self.name), Some(Slot::Acquiring(done)) if Arc::ptr_eq(done, &self.done))
+            && !mutant!(TurnKept)
+        {
             held.remove(&self.name);
         }
         drop(held);
-        self.done.notify_waiters();
+        if !mutant!(TurnDoesNotWake) {
+            self.done.notify_waiters();
+        }
     }
 }
 

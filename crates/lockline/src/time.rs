@@ -77,6 +77,8 @@ pub(crate) enum Clock {
     Boot,
     #[cfg(test)]
     Tokio(tokio::time::Instant),
+    #[cfg(test)]
+    Simulated(crate::simulation::host::Host),
 }
 
 impl Clock {
@@ -85,6 +87,8 @@ impl Clock {
             Clock::Boot => BootClock.now(),
             #[cfg(test)]
             Clock::Tokio(origin) => Time::from_micros(1_000_000) + origin.elapsed(),
+            #[cfg(test)]
+            Clock::Simulated(host) => host.now(),
         }
     }
 
@@ -93,8 +97,17 @@ impl Clock {
         match self {
             Clock::Boot => wall_micros(),
             #[cfg(test)]
-            Clock::Tokio(_) => self.now().as_micros(),
+            Clock::Tokio(_) | Clock::Simulated(_) => self.now().as_micros(),
         }
+    }
+
+    /// Background work of whoever lives by this clock: a simulation can stop all of it for a while.
+    pub(crate) async fn runs<F: Future>(self, work: F) -> F::Output {
+        #[cfg(test)]
+        if let Clock::Simulated(host) = self {
+            return host.runs(work).await;
+        }
+        work.await
     }
 
     /// Sleeps until `at`, in short stretches: tokio's timer stands still while the machine is suspended, and a holder

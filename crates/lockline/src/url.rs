@@ -17,6 +17,8 @@ pub struct EngineUrl {
     hosts: Vec<String>,
     path: String,
     query: Vec<(String, String)>,
+    /// An `@` stands among the options: a `?` in the password was perhaps not escaped, and what follows it is secret.
+    may_be_secret: bool,
 }
 
 /// The schemes of the design, for the nearest one to be named when a scheme is misspelt.
@@ -58,6 +60,7 @@ impl EngineUrl {
             hosts: Vec::new(),
             path: String::new(),
             query: parse_query(query)?,
+            may_be_secret: query.contains('@'),
         };
         match rest.strip_prefix("//") {
             Some(rest) => url.take_authority(rest)?,
@@ -126,7 +129,7 @@ impl EngineUrl {
     pub(crate) fn take_lease(&mut self) -> Result<Option<Duration>> {
         let Some(text) = self.take("lease") else { return Ok(None) };
         let lease = humantime::parse_duration(&text)
-            .map_err(|_| bad(format!("its lease {text:?} is not a duration such as 500ms, 10s or 5m")))?;
+            .map_err(|_| bad("its lease is not a duration such as 500ms, 10s or 5m"))?;
         check_lease(lease)?;
         Ok(Some(lease))
     }
@@ -137,7 +140,11 @@ impl EngineUrl {
     /// [`ErrorKind::Invalid`], naming the option.
     pub fn finish(&self) -> Result<()> {
         match self.query.first() {
-            Some((key, _)) => Err(bad(format!("{} has no option {key:?}", self.scheme))),
+            Some((key, _)) if !self.may_be_secret && is_word(key) => {
+                Err(bad(format!("{} has no option {key:?}", self.scheme)))
+            }
+            Some(_) => Err(bad(format!("{} has no such option as one of these", self.scheme))
+                .hint("in a password, ? is written %3F, & is %26, # is %23 and @ is %40")),
             None => Ok(()),
         }
     }
@@ -183,11 +190,21 @@ fn parse_query(query: &str) -> Result<Vec<(String, String)>> {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (key, value) = (decoded(key)?, decoded(value)?);
         if pairs.iter().any(|(known, _)| *known == key) {
-            return Err(bad(format!("it gives the option {key:?} twice")));
+            let shown = is_word(&key) && !query.contains('@');
+            return Err(bad(if shown {
+                format!("it gives the option {key:?} twice")
+            } else {
+                "it gives an option twice".to_owned()
+            }));
         }
         pairs.push((key, value));
     }
     Ok(pairs)
+}
+
+/// What the name of an option looks like. Anything else is perhaps part of a secret, and is not repeated.
+fn is_word(key: &str) -> bool {
+    key.len() <= 32 && key.bytes().all(|byte| byte.is_ascii_lowercase() || b"_-".contains(&byte))
 }
 
 fn decoded(text: &str) -> Result<String> {
@@ -248,13 +265,38 @@ mod tests {
             "redis://u:c4nary@h?a=1&a=2",
             "redis://u:%ffc4nary@h",
             "redis://u:c4nary@h?lease=never",
+            "redis://u:p?c4nary@h",
+            "redis://u:p?c4nary=1&x@h",
+            "redis://u:p?c4nary=1&c4nary=2@h",
+            "redis://u:p?lease=c4nary@h",
         ] {
-            let error = EngineUrl::parse(text).and_then(|mut url| url.take_lease()).unwrap_err();
+            let error = EngineUrl::parse(text)
+                .and_then(|mut url| url.take_lease().and_then(|_| url.finish()))
+                .unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
             assert!(!format!("{error} {error:?}").contains(canary), "{text}");
         }
         let url = EngineUrl::parse("redis://u:c4nary@h/0").unwrap();
         assert!(!format!("{url} {url:?} {:?}", url.unknown_scheme()).contains(canary));
         assert!(EngineUrl::parse("redsi://h").unwrap().unknown_scheme().to_string().contains("\"redis\""));
+    }
+
+    #[test]
+    fn broken_addresses_are_refused_or_understood() {
+        let examples = [
+            "redis://me:c4nary@a:1,b:2/0?lease=5s&prefix=x%2F",
+            "sqlite:/tmp/a%20b.db?lease=1m",
+            "memory:name",
+            "etcds://[::1]:2379?space=apps/",
+        ];
+        crate::hostile::texts(&examples, |text| {
+            let Ok(mut url) = EngineUrl::parse(text) else { return };
+            let nul = |text: &str| text.contains('\0');
+            assert!(!nul(url.path()) && !url.user().is_some_and(nul) && !url.password().is_some_and(nul));
+            if let Ok(Some(lease)) = url.take_lease() {
+                assert!(check_lease(lease).is_ok());
+            }
+            let _ = (url.finish(), url.unknown_scheme().to_string());
+        });
     }
 }

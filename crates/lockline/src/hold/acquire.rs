@@ -216,10 +216,10 @@ impl Attempt {
     /// What remains to be done once the claim is in. `false`: it was lost meanwhile.
     async fn begin_hold(&self, request: &Request) -> Result<bool> {
         let granted = self.client.now();
-        if let Some(cap) = request.max_hold {
+        if let Some(cap) = request.max_hold.filter(|_| !mutant!(CapIgnored)) {
             self.spot.ends_at(granted, granted + cap, LossReason::MaxHold);
         }
-        if let Some(fixed) = request.fixed {
+        if let Some(fixed) = request.fixed.filter(|_| !mutant!(FixedIgnored)) {
             self.fix(fixed).await?;
         }
         if request.fixed.is_some() || request.max_hold.is_some() {
@@ -227,18 +227,24 @@ impl Attempt {
             keeper::keep(&self.client, &self.spot);
         }
         // A cap so short that it has passed already ends the hold, not the asking: joining anew would go on for ever.
-        Ok(matches!(self.spot.look(self.client.now()), Phase::In | Phase::Lost(LossReason::MaxHold)))
+        let phase = self.spot.look(self.client.now());
+        Ok(matches!(phase, Phase::In | Phase::Lost(LossReason::MaxHold)) || mutant!(ReturnsWhenLost))
     }
 
     /// The final renewal of a fixed lease. From its *first* sending on the engine may have set the deadline, so that is
     /// what validity counts from, however often it has to be sent.
     async fn fix(&self, lease: Duration) -> Result<()> {
         let place = crate::line::Place { lease, last: true, ..self.spot.place() };
-        let first_sent = self.client.now();
+        let mut first_sent = self.client.now();
         self.spot.stop_renewing();
-        self.spot.ends_at(first_sent, valid_until(first_sent, lease), LossReason::Expired);
+        if !mutant!(FixedFromLastSending) {
+            self.spot.ends_at(first_sent, valid_until(first_sent, lease), LossReason::Expired);
+        }
         let mut pause = FIRST_PAUSE;
         loop {
+            if mutant!(FixedFromLastSending) {
+                first_sent = self.client.now();
+            }
             let shortest = lease.min(self.spot.claim.lease);
             let answered = self
                 .client
@@ -295,7 +301,7 @@ impl Drop for Attempt {
         if self.waited {
             self.client.meters.waiters.decrement(1.0);
         }
-        if !self.granted {
+        if !self.granted && !mutant!(DroppedJoinStays) {
             self.client.depart(&self.spot);
         }
     }

@@ -104,7 +104,9 @@ impl Board {
         state.due.insert((at, id));
         if at < state.keeper_sleeps_until {
             state.keeper_sleeps_until = at;
-            self.keeper.notify_one();
+            if !mutant!(KeeperOversleeps) {
+                self.keeper.notify_one();
+            }
         }
     }
 
@@ -192,8 +194,9 @@ impl BellBoard for Board {
         let spot = {
             let mut state = locked(&self.state);
             let Some(hung) = state.spots.get_mut(&id) else { return };
-            hung.again = hung.due.is_none();
-            (!hung.again).then(|| hung.spot.clone())
+            let under_way = hung.due.is_none();
+            hung.again = under_way && !mutant!(LookNowForgotten);
+            (!under_way).then(|| hung.spot.clone())
         };
         if let Some(spot) = spot.filter(|spot| spot.look(now) == Phase::Waiting) {
             self.look_at(&spot, now);

@@ -90,7 +90,7 @@ impl Client {
             pid: std::process::id(),
             departures: Arc::default(),
         });
-        client.runtime.spawn(keeper::run(Arc::downgrade(&client), board, clock));
+        client.spawn(keeper::run(Arc::downgrade(&client), board, clock));
         client
     }
 
@@ -127,7 +127,7 @@ impl Client {
         lease: Duration,
         verb: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let deadline = call_deadline(lease);
+        let deadline = if mutant!(CallWithoutDeadline) { Duration::MAX } else { call_deadline(lease) };
         match tokio::time::timeout(deadline, verb).await {
             Ok(result) => result.map_err(|e| self.explain(e)),
             Err(_) => Err(self.explain(Error::new(
@@ -149,7 +149,7 @@ impl Client {
 
     /// Spawns work that outlives its caller. Without a runtime (it was shut down) the lease does the work.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(work);
+        self.runtime.spawn(self.clock.runs(work));
     }
 
     /// Takes a claim off the board and out of its line, in the background.
@@ -195,7 +195,9 @@ impl Client {
     pub(crate) async fn shutdown(self: &Arc<Self>, within: Duration) -> Result<()> {
         let now = self.now();
         for spot in self.board.close() {
-            spot.lose(now, LossReason::Shutdown);
+            if !mutant!(ShutdownKeepsGuards) {
+                spot.lose(now, LossReason::Shutdown);
+            }
             self.depart(&spot);
         }
         tokio::time::timeout(within, self.departures.all_gone()).await.map_err(|_| {

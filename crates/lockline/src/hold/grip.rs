@@ -109,7 +109,9 @@ impl Drop for Grip {
     fn drop(&mut self) {
         self.client.meters.held.decrement(1.0);
         self.client.meters.hold.record(self.client.now().since(self.since));
-        self.client.depart(&self.spot);
+        if !mutant!(DroppedGuardStays) {
+            self.client.depart(&self.spot);
+        }
         if let Some(call) = self.let_go.take() {
             call();
         }

@@ -77,6 +77,10 @@ async fn renew(client: &Arc<Client>, batch: &[Arc<Spot>]) {
                 batch.len(),
                 "a driver answers for every place it was asked for"
             );
+            let mut standings = standings;
+            if mutant!(AnswersMixedUp) {
+                standings.reverse();
+            }
             for (spot, standing) in batch.iter().zip(standings) {
                 let phase = spot.answer(sent, now, spot.claim.lease, standing);
                 schedule(client, spot, phase, standing);
@@ -87,6 +91,9 @@ async fn renew(client: &Arc<Client>, batch: &[Arc<Spot>]) {
             tracing::debug!(%error, places = batch.len(), "could not renew");
             for spot in batch {
                 let phase = spot.unreachable(now);
+                if mutant!(ErrorEndsRenewal) {
+                    continue;
+                }
                 schedule(client, spot, phase, Standing::Unsure);
             }
         }
@@ -115,7 +122,8 @@ pub(crate) fn schedule(client: &Arc<Client>, spot: &Spot, phase: Phase, standing
 /// Has the keeper renew a holder at a third of its lease; or, if its lease is fixed, only notice its end.
 pub(crate) fn keep(client: &Client, spot: &Spot) {
     if spot.renews() {
-        client.board.look_in(spot, spot.claim.lease / 3);
+        let often = if mutant!(KeeperTooLate) { 1 } else { 3 };
+        client.board.look_in(spot, spot.claim.lease / often);
     } else {
         client.board.look_at(spot, spot.valid_until());
     }

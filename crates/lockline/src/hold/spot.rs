@@ -85,7 +85,7 @@ impl Spot {
         change(&mut belief);
         let after = belief.look(now);
         drop(belief);
-        if before != after {
+        if before != after && !mutant!(LookIsSilent) {
             self.changed.notify_waiters();
         }
         if let (Phase::In, Phase::Lost(reason)) = (before, after) {

@@ -104,13 +104,14 @@ impl Belief {
     pub(crate) fn answer(&mut self, sent: Time, received: Time, lease: Duration, standing: Standing) {
         // An answer is applied only if the claim is still valid when the answer is looked at: a lost guard never
         // comes back.
-        if matches!(self.look(received), Phase::Lost(_)) {
+        if matches!(self.look(received), Phase::Lost(_)) && !mutant!(LostComesBack) {
             return;
         }
         let ticket = match standing {
             Standing::In { ticket } | Standing::Waiting { ticket, .. } => ticket,
             Standing::Out => return self.lose(LossReason::Evicted),
             Standing::Lapsed => return self.lose(LossReason::Forgotten),
+            Standing::Unsure if mutant!(UnsureIsLost) => return self.lose(LossReason::Unreachable),
             Standing::Unsure => {
                 self.unreachable = true;
                 return;
@@ -125,7 +126,7 @@ impl Belief {
         // *Waiting* with one's own ticket is an old answer for a holder: once in, in until gone.
         match standing {
             Standing::In { .. } => self.phase = Phase::In,
-            _ if self.phase == Phase::Joining => self.phase = Phase::Waiting,
+            _ if self.phase == Phase::Joining || mutant!(WaitingDemotes) => self.phase = Phase::Waiting,
             _ => {}
         }
         self.hear_early_bells();
@@ -165,7 +166,8 @@ impl Belief {
             _ => {}
         }
         let Some(known) = self.ticket else {
-            if self.early.len() < EARLY_BELLS && !self.early.contains(&(ticket, news)) {
+            let is_new = !self.early.contains(&(ticket, news)) && !mutant!(EarlyBellDropped);
+            if self.early.len() < EARLY_BELLS && is_new {
                 self.early.push((ticket, news));
             }
             return;

@@ -310,7 +310,9 @@ impl Line {
             }
             if place.ticket > self.in_through {
                 self.in_through = place.ticket;
-                bells.extend(place.bells(News::In).filter(|bell| Some(bell.id) != caller));
+                if !mutant!(SilentGrant) {
+                    bells.extend(place.bells(News::In).filter(|bell| Some(bell.id) != caller));
+                }
             }
         }
         bells

@@ -8,7 +8,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use super::Lockline;
 use super::properties::{EXCLUSION, NEVER_STUCK, TOKENS, TRY};
 use super::scenarios::{self, Scenario};
-use crate::mutant::Mutant;
+use crate::mutant::{self, Mutant};
 
 #[test]
 fn no_scenario_breaks_a_rule() {
@@ -88,5 +88,6 @@ fn every_mutant_is_caught() {
         };
         let steps = path.into_actions();
         println!("{mutant:?}: \"{property}\" broken in {} steps: {steps:?}", steps.len());
+        mutant::caught(mutant, "model", &format!("{} steps", steps.len()), property);
     }
 }

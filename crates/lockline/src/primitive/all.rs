@@ -89,7 +89,9 @@ impl All {
         if requests.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "all", "no names were given; name at least one lock"));
         }
-        requests.sort_by(|a, b| a.name.cmp(&b.name));
+        if !mutant!(AllUnsorted) {
+            requests.sort_by(|a, b| a.name.cmp(&b.name));
+        }
         requests.dedup_by(|a, b| a.name == b.name);
         self.refuse_wrong_order(&requests)?;
         Ok(requests)
@@ -119,7 +121,7 @@ impl All {
                 tokio::select! {
                     biased;
                     next = self.asking.grip(request, patience) => next?,
-                    _ = any_lost(got.iter()) => return Ok(Attempt::LostOne),
+                    _ = any_lost(got.iter()), if !mutant!(AllKeepsLost) => return Ok(Attempt::LostOne),
                 }
             };
             match next {
@@ -127,7 +129,7 @@ impl All {
                 None => return Ok(Attempt::Busy),
             }
         }
-        let lost = got.iter().any(|grip| grip.loss().is_some());
+        let lost = got.iter().any(|grip| grip.loss().is_some()) && !mutant!(AllKeepsLost);
         Ok(if lost { Attempt::LostOne } else { Attempt::Got(got) })
     }
 }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 thread_local!(static STATE: Cell<Option<u64>> = const { Cell::new(None) });
 
 /// Runs `body` with everything random decided by this seed.
-pub(super) fn seeded<T>(seed: u64, body: impl FnOnce() -> T) -> T {
+pub(crate) fn seeded<T>(seed: u64, body: impl FnOnce() -> T) -> T {
     let before = STATE.replace(Some(seed));
     let result = body();
     STATE.set(before);
@@ -27,11 +27,11 @@ pub(crate) fn id() -> Option<u128> {
 }
 
 /// From 0 up to, but not including, `limit`.
-pub(super) fn below(limit: u64) -> u64 {
+pub(crate) fn below(limit: u64) -> u64 {
     next().expect("only a simulation takes chances") % limit.max(1)
 }
 
 /// Whether something happens that happens so often in a thousand times.
-pub(super) fn strikes(per_mille: u64) -> bool {
+pub(crate) fn strikes(per_mille: u64) -> bool {
     below(1000) < per_mille
 }

@@ -341,4 +341,38 @@ mod tests {
         assert_eq!(Keys::beginning(Vec::new()), Keys { key: vec![0], end: vec![0] });
         assert_eq!(read_message(&message(7, &Name::new("a b").unwrap())).unwrap().1.as_str(), "a b");
     }
+
+    #[test]
+    fn broken_values_are_read_as_others_or_as_they_would_be_written() {
+        let cards = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 9 }]
+            .map(|mode| Card::of(&claim("ü 1", mode), "p1").encode());
+        let examples: [&[u8]; 5] = [&cards[0], &cards[1], &cards[2], b"a proposal", b"7 a b"];
+        crate::hostile::bytes(&examples, |value| {
+            if let Some(card) = Card::decode(value) {
+                assert_eq!(Card::decode(&card.encode()), Some(card.clone()));
+                card.since();
+            }
+            if let Some((ticket, name)) = read_message(value) {
+                assert_eq!(read_message(&message(ticket, &name)), Some((ticket, name)));
+            }
+        });
+    }
+
+    #[test]
+    fn broken_keys_are_no_places_of_another_line() {
+        let layout = Layout { space: "s/".into() };
+        let line = layout.line(&Name::new("a").unwrap());
+        crate::hostile::bytes(&[b"s/a/32f", b"s/a/b/c", "s/ü//ff".as_bytes()], |key| {
+            for value in [b"".as_slice(), MARK.as_bytes()] {
+                let kv =
+                    KeyValue { key: key.to_vec(), lease: 12, value: value.to_vec(), ..KeyValue::default() };
+                if is_place(&line, &kv) {
+                    assert_eq!(layout.name_of(&kv).is_none_or(|name| name.as_str() == "a"), true);
+                }
+                if let Some(name) = layout.name_of(&kv) {
+                    assert!(is_place(&layout.line(&name), &kv), "{name}");
+                }
+            }
+        });
+    }
 }

@@ -249,4 +249,26 @@ mod tests {
             assert_eq!(config(text).unwrap_err().kind(), kind, "{text}");
         }
     }
+
+    #[test]
+    fn broken_addresses_show_no_secret() {
+        let examples = [
+            "redis://me:c4nary@h:1/2?space=s&restart_guard=20s&max_lease=5m",
+            "redis-sentinel://me:c4nary@a:1,b:2/main?replicas=majority",
+            "rediss://:c4nary@[::1]:7?eviction=allow",
+            "redis+unix:/run/redis.sock?db=2",
+            "redis-cluster://a,b:3?replicas=1",
+        ];
+        crate::hostile::texts(&examples, |text| {
+            let in_password = EngineUrl::parse(text)
+                .is_ok_and(|url| url.password().is_some_and(|password| password.contains("c4nary")));
+            let said = match config(text) {
+                // In another place it is a user, a host, a path or an option.
+                Ok(config) if in_password && text.matches("c4nary").count() == 1 => format!("{config:?}"),
+                Ok(_) => String::new(),
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!said.contains("c4nary"), "{said}");
+        });
+    }
 }

@@ -78,4 +78,19 @@ mod tests {
             decode(&bytes);
         }
     }
+
+    #[test]
+    fn broken_bells_ring_for_nobody_else() {
+        let examples: [&[u8]; 3] = [
+            b"17 00000000000000000000000000000abc in a b",
+            b"18446744073709551615 ffffffffffffffffffffffffffffffff out x",
+            "1 0 in ü".as_bytes(),
+        ];
+        crate::hostile::bytes(&examples, |payload| {
+            let Some((name, bell)) = decode(payload) else { return };
+            let news = if bell.news == News::In { "in" } else { "out" };
+            let said = format!("{} {:032x} {news} {name}", bell.ticket, bell.id.as_u128());
+            assert_eq!(decode(said.as_bytes()), Some((name, bell)));
+        });
+    }
 }

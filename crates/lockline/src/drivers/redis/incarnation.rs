@@ -287,4 +287,19 @@ mod tests {
         let off = config.restart_guard(RestartGuard::Off);
         assert_eq!(ends("uptime_in_seconds:1", Some("other"), &off), None);
     }
+
+    #[test]
+    fn broken_infos_are_refused_or_understood() {
+        let examples = [
+            "redis_version:7.2.4\r\nrun_id:abc\r\nredis_mode:standalone\r\nrole:master\r\nsecond_repl_offset:-1",
+            "redis_version:6.2\nrole:slave\nconnected_slaves:2\naof_enabled:1\nmaxmemory_policy:noeviction",
+        ];
+        let address: Arc<str> = "redis://h".into();
+        crate::hostile::texts(&examples, |text| {
+            let info = Info::parse(text);
+            let _ = info.check(&RedisConfig::new("h", 1), false, false, &address);
+            let _ =
+                (info.life(), info.was_promoted(), info.replicas(), info.keeps_its_data(), info.version());
+        });
+    }
 }

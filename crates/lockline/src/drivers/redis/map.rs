@@ -113,7 +113,10 @@ fn shards(answer: &Value, asked: &Address) -> Option<Vec<Shard>> {
         let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = row.as_slice() else {
             return None;
         };
-        let range = (u16::try_from(*first).ok()?, u16::try_from(*last).ok().filter(|&last| last < SLOTS)?);
+        let range = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+        if range.0 > range.1 || range.1 >= SLOTS {
+            return None;
+        }
         let server = node_address(primary, asked)?;
         match shards.iter_mut().find(|shard| shard.server == server) {
             Some(shard) => shard.ranges.push(range),
@@ -141,6 +144,7 @@ fn node_address(node: &Value, asked: &Address) -> Option<Address> {
 #[cfg(test)]
 mod tests {
     use super::super::slots::slot_of;
+    use super::super::verbs::any_value;
     use super::*;
 
     fn node(host: &str, port: i64) -> Value {
@@ -163,5 +167,29 @@ mod tests {
         assert!(shards(&Value::Nil, &asked).is_none());
         let too_far = Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(16384), node("c", 9)])]);
         assert!(shards(&too_far, &asked).is_none());
+    }
+
+    #[test]
+    fn broken_maps_are_refused_or_whole() {
+        let asked = Address::Tcp("seed".into(), 1);
+        crate::hostile::cases_of(|| {
+            if let Some(map) = shards(&any_value(4), &asked) {
+                assert!(
+                    map.iter()
+                        .all(|shard| shard.ranges.iter().all(|range| range.0 <= range.1 && range.1 < SLOTS))
+                );
+                map.iter().for_each(|shard| drop(shard.tag()));
+            }
+        });
+        let row = |first, last| {
+            Value::Array(vec![Value::Array(vec![Value::Int(first), Value::Int(last), node("c", 9)])])
+        };
+        assert!(shards(&row(5, 5), &asked).is_some());
+        for (first, last) in [(6, 5), (60_000, 5), (-1, 5), (0, 16_384)] {
+            assert!(
+                shards(&row(first, last), &asked).is_none(),
+                "{first}..{last}: such a slot would be looked for without end"
+            );
+        }
     }
 }

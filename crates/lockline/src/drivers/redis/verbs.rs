@@ -300,3 +300,52 @@ fn claim(stored: &str, deadline: Time, now: Time) -> Option<ClaimView> {
         evicted: flags.parse::<u8>().ok()? >= 2,
     })
 }
+
+/// An answer that nobody meant to give: built of what answers are built of.
+#[cfg(test)]
+pub(super) fn any_value(depth: u64) -> Value {
+    use crate::hostile::any_of;
+    use crate::simulation::chance::below;
+    let numbers = [0, 1, 2, 3, 4, 7, -1, 5_460, 16_383, 16_384, 60_000, 1 << 40, i64::MAX, i64::MIN];
+    let texts = [
+        "",
+        "a",
+        "-1",
+        "7",
+        "18446744073709551615",
+        "127.0.0.1",
+        "ü",
+        "17 10000000 0 5 x 0 0 0 p1 42 2 1 mehi",
+        "17 1 2 5 p 2 4 1 p1 42 1 1 üh",
+        "1 1 0 1 s 0 0 0 p 1 99 1 x",
+    ];
+    match below(if depth == 0 { 3 } else { 8 }) {
+        0 => Value::Int(numbers[below(numbers.len() as u64) as usize]),
+        1 => Value::BulkString(any_of(&texts).into()),
+        2 => Value::Nil,
+        _ => Value::Array((0..below(7)).map(|_| any_value(depth - 1)).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_answers_are_refused_or_understood() {
+        crate::hostile::cases_of(|| {
+            let answer = any_value(3);
+            let _ = (standing(&answer), number(&answer), is_in(&answer, Ticket::new(7)));
+        });
+    }
+
+    #[test]
+    fn broken_claims_are_refused_or_understood() {
+        let stored = ["17 10000000 0 5 x 0 0 0 p1 42 2 1 mehi", "17 1 2 5 p 2 4 1 p1 42 2 1 üh"];
+        crate::hostile::texts(&stored, |text| {
+            if let Some(claim) = claim(text, Time::from_micros(u64::MAX), Time::from_micros(9)) {
+                assert!(text.ends_with(&claim.who.owner) || text.contains(&claim.who.owner));
+            }
+        });
+    }
+}

@@ -106,8 +106,9 @@ pub(in crate::drivers) fn decode_bell(text: &str) -> Option<(Name, Bell)> {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes().chunks(2);
-    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    pairs.iter().map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect()
 }
 
 #[cfg(test)]
@@ -138,6 +139,33 @@ mod tests {
                 decode_bell(&text);
                 Answer::new(&text).standings(1);
             }
+        }
+    }
+
+    #[test]
+    fn broken_bells_and_answers_are_not_guessed_at() {
+        let examples = [
+            "17 00000000-0000-0000-0000-000000000abc out 61206220c3bc",
+            "9223372036854775807 ffffffffffffffffffffffffffffffff in 61",
+            "I 7;W 9 1 10000000 -1;L;O\n8 0abc in 61",
+        ];
+        crate::hostile::texts(&examples, |text| {
+            for asked in 0..5 {
+                let standings = Answer::new(text).standings(asked);
+                assert!(standings.is_none_or(|standings| standings.len() == asked));
+            }
+            if let Some((name, bell)) = decode_bell(text) {
+                let hex: String = name.as_str().bytes().map(|byte| format!("{byte:02x}")).collect();
+                assert_eq!(text.split(' ').nth(3).map(str::to_lowercase), Some(hex), "{bell:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn half_a_byte_and_signs_are_no_hex() {
+        assert_eq!(unhex("61C3bc"), Some(vec![0x61, 0xc3, 0xbc]));
+        for bad in ["6", "616", "+f", "-1", "6 ", "ü"] {
+            assert_eq!(unhex(bad), None, "{bad}");
         }
     }
 }

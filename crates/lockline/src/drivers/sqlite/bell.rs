@@ -259,4 +259,23 @@ mod tests {
             decode(&bytes);
         }
     }
+
+    #[test]
+    fn broken_messages_ring_only_what_they_say() {
+        let ring = |name: &str, news| Ring {
+            name: Name::new(name).unwrap(),
+            bell: Bell { id: ClaimId::from_u128(7), ticket: Ticket::new(9), news },
+            to: process(),
+        };
+        let whole = encode(&[ring("a", News::In), ring("ü/b", News::Out), ring("c", News::In)]);
+        crate::hostile::bytes(&[&whole[0], MAGIC], |message| {
+            let heard = decode(message);
+            let rings: Vec<Ring> = heard
+                .iter()
+                .map(|(name, bell)| Ring { name: name.clone(), bell: bell.clone(), to: process() })
+                .collect();
+            let again: Vec<_> = encode(&rings).iter().flat_map(|message| decode(message)).collect();
+            assert_eq!(again, heard);
+        });
+    }
 }

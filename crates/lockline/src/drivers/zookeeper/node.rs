@@ -257,4 +257,28 @@ mod tests {
         assert_eq!(seen("lock-00000000x5"), None);
         assert!(is_evicted(b"__REVOKE__") && !is_evicted(b"10.0.0.1"));
     }
+
+    #[test]
+    fn broken_names_and_data_are_read_as_others() {
+        let names = [
+            "_c_01234567-89ab-cdef-0123-456789abcdef-lock-0000000007",
+            "_c_01234567-89ab-cdef-0123-456789abcdef-as-6a6f-permits-2-5-lock-0000000007",
+            "_c_01234567-89ab-cdef-0123-456789abcdef-__READ__-000000005",
+            "0123456789abcdef0123456789abcdef__rlock__0000000004",
+        ];
+        crate::hostile::texts(&names, |name| {
+            if let Some(node) = Node::parse(name) {
+                assert!(name.ends_with(&digits(node.number)) || name.len() > 10, "{name}");
+                assert_eq!(node.name, name);
+            }
+        });
+        let claim = claim(Mode::Exclusive, Primitive::Mutex, None);
+        let data = Data { place: Some(Ticket::new(9)), fixed: true, evicted: true, ..Data::of(&claim) };
+        crate::hostile::bytes(&[&data.write(), CURATOR_REVOKE, b"10.0.0.1"], |bytes| {
+            if let Some(data) = Data::read(bytes) {
+                assert_eq!(Data::read(&data.write()), Some(data));
+            }
+            is_evicted(bytes);
+        });
+    }
 }

@@ -23,7 +23,17 @@ pub(super) fn name_of(below: &str) -> Option<String> {
         if index > 0 {
             name.push('/');
         }
-        name.push_str(&segment_of(segment)?);
+        let plain = segment_of(segment)?;
+        // Every name is written in one way: what is written in another is not ours, and must not be shown as if it were.
+        let written = |first_too: bool| {
+            let mut written = String::new();
+            push_segment(&mut written, &plain, first_too);
+            written == segment
+        };
+        if !written(false) && !(index == 0 && plain == "zookeeper" && written(true)) {
+            return None;
+        }
+        name.push_str(&plain);
     }
     Some(name)
 }
@@ -115,5 +125,19 @@ mod tests {
             let path = of_line("/l", &name);
             proptest::prop_assert_eq!(name_of(path.strip_prefix("/l/").unwrap()), Some(name));
         }
+    }
+
+    #[test]
+    fn a_broken_path_is_no_lines_or_the_one_that_its_name_has() {
+        for other in ["%41", "%2e%2E", "%+f", "%0a", "a%", "%%", "%2"] {
+            assert_eq!(name_of(other), None, "{other}");
+        }
+        crate::hostile::texts(&["orders/42", "a/%/b/%", "%2E%2E/%2E", "100%25", "%7Aookeeper/x"], |below| {
+            if let Some(name) = name_of(below) {
+                let path = of_line("/l", &name);
+                let at_root = of_line("", &name);
+                assert!(path[3..] == *below || at_root[1..] == *below, "{below}: {name}");
+            }
+        });
     }
 }

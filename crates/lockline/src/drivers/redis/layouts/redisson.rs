@@ -127,4 +127,21 @@ mod tests {
             assert!(PLAIN.holder(no_lock).is_none(), "{no_lock}");
         }
     }
+
+    #[test]
+    fn broken_fields_and_channels_are_read_as_others() {
+        let field = PLAIN.mark(ClaimId::from_u128(7));
+        let examples = [
+            field.as_str(),
+            "5dc5a3a8-5b1c-4f7e-9d57-0e5d0b9c9a11:83",
+            "redisson_lock__channel:{a b}",
+            "redisson_lock__channel:x{a}",
+        ];
+        crate::hostile::texts(&examples, |text| {
+            PLAIN.holder(text);
+            for key in PLAIN.announced_on(text) {
+                assert_eq!(PLAIN.channel(key).as_deref(), Some(text));
+            }
+        });
+    }
 }
