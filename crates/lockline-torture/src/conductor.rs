@@ -86,7 +86,7 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
     let site = match &plan.site {
         Some(file) => {
             let description: Description = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-            Site::servers(&plan.engine, description, folder.path()).await?
+            Site::servers(&plan.engine, description, folder.path(), plan.seed.is_multiple_of(2)).await?
         }
         None if plan.engine == "sqlite" => Site::file(folder.path()),
         None => bail!("where is {:?}? `cargo xtask torture` starts it and says so", plan.engine),
