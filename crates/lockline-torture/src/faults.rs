@@ -48,7 +48,7 @@ pub(crate) fn choose(engine: &str, server: &Server, chance: &mut fastrand::Rng) 
         possible.push(Fault::Promote);
     }
     if server.has_clock() {
-        possible.extend([step(server.role, chance); 2]);
+        possible.extend([step(server, chance); 2]);
     }
     possible[chance.usize(..possible.len())]
 }
@@ -58,20 +58,21 @@ pub(crate) fn choose(engine: &str, server: &Server, chance: &mut fastrand::Rng) 
 fn kill(engine: &str, server: &Server, chance: &mut fastrand::Rng) -> Fault {
     let one_server = engine == "redis" || engine.starts_with("redlock");
     match server.role {
-        Role::Redis if !one_server || chance.bool() => Fault::KillAndLose,
+        Role::Redis if !one_server || (server.forgetful && chance.bool()) => Fault::KillAndLose,
         _ => Fault::KillAndKeep,
     }
 }
 
 /// The clocks of sessions in ZooKeeper have nothing to do with the wall clock, which may show anything. Elsewhere leases
 /// end by it: it may be set back as far as one likes, and forward by less than the margin (22 ms of 2 s).
-fn step(role: Role, chance: &mut fastrand::Rng) -> Fault {
+fn step(server: &Server, chance: &mut fastrand::Rng) -> Fault {
     let far = 10_i64.pow(chance.u32(1..7));
     let back = -chance.i64(1..=far);
-    Fault::StepClock(match role {
+    Fault::StepClock(match server.role {
         Role::Zookeeper if chance.bool() => -back,
         Role::Zookeeper => back,
         _ if chance.u8(..4) == 0 => chance.i64(1..=8),
+        _ if server.forgetful => -chance.i64(1..=8),
         _ => back,
     })
 }
@@ -147,14 +148,12 @@ pub(crate) fn keep_data(server: &mut Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes the data of a killed Redis server away. It says that it keeps none when it is started again, and its clock is
-/// right again: of one that lost its memory *and* is behind by more than the restart guard nothing is promised.
-pub(crate) fn lose_data(server: &mut Server) -> anyhow::Result<()> {
+/// Takes the data of a killed Redis server away. It says that it keeps none when it is started again.
+pub(crate) fn lose_data(server: &mut Server) {
     let _ = std::fs::remove_dir_all(server.folder.join("appendonlydir"));
     let _ = std::fs::remove_file(server.folder.join("dump.rdb"));
     server.set_option("--appendonly", &["no"]);
     server.durable = false;
-    server.catch_up()
 }
 
 /// The standby of two PostgreSQL servers takes over, and the old primary, which was killed, becomes its standby.

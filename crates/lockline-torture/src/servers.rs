@@ -52,10 +52,11 @@ pub(crate) struct Server {
     clock: Option<SteppedClock>,
     /// How far its wall clock is from the right time.
     step_ms: i64,
-    /// How far it was ahead at most.
-    furthest_ms: i64,
     /// Whether it keeps its data over a restart, for those that need not.
     pub(crate) durable: bool,
+    /// Whether its data is taken away now and then. Of a server that lost its memory *and* is behind by more than the restart
+    /// guard nothing is promised: the clocks of these are hardly touched.
+    pub(crate) forgetful: bool,
 }
 
 impl Server {
@@ -64,8 +65,8 @@ impl Server {
         let pid = Pid::from_raw(pid).context("a server without a process")?;
         let durable = !matches!(role, Role::Redis);
         let (child, clock) = (None, None);
-        let (step_ms, furthest_ms) = (0, 0);
-        Ok(Server { role, address, folder, words, log, pid, child, clock, step_ms, furthest_ms, durable })
+        let (step_ms, forgetful) = (0, !durable);
+        Ok(Server { role, address, folder, words, log, pid, child, clock, step_ms, durable, forgetful })
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -172,16 +173,10 @@ impl Server {
     /// Steps its wall clock.
     pub(crate) fn step_clock(&mut self, by_ms: i64) -> anyhow::Result<()> {
         self.step_ms += by_ms;
-        self.furthest_ms = self.furthest_ms.max(self.step_ms);
         if let Some(clock) = &self.clock {
             clock.step(self.step_ms)?;
         }
         Ok(())
-    }
-
-    /// Makes it show no earlier time than it ever did.
-    pub(crate) fn catch_up(&mut self) -> anyhow::Result<()> {
-        self.step_clock(self.furthest_ms - self.step_ms)
     }
 
     /// Sets an option of its command line, which is followed by its value.

@@ -71,9 +71,24 @@ impl Site {
     }
 
     /// Servers that somebody started for it. Those that tell clients the addresses of others are reached directly.
-    pub(crate) async fn servers(engine: &str, description: Description, home: &Path) -> anyhow::Result<Site> {
+    ///
+    /// `forgets`: whether a Redis server of its own loses its data now and then; if not, its clock is set back.
+    pub(crate) async fn servers(
+        engine: &str,
+        description: Description,
+        home: &Path,
+        forgets: bool,
+    ) -> anyhow::Result<Site> {
         let url = adapted(engine, &description.url);
-        let servers = description.servers.into_iter().map(Server::new).collect::<anyhow::Result<_>>()?;
+        let mut servers: Vec<_> =
+            description.servers.into_iter().map(Server::new).collect::<anyhow::Result<_>>()?;
+        for (index, server) in servers.iter_mut().enumerate() {
+            server.forgetful &= match engine {
+                "redis" => forgets,
+                "redlock" | "redlock-3" => index % 2 == 0,
+                _ => true,
+            };
+        }
         let mut site = Site {
             engine: engine.to_owned(),
             direct: url.clone(),
@@ -210,7 +225,7 @@ impl Site {
             }
             Fault::KillAndLose => {
                 server.kill()?;
-                faults::lose_data(server)?;
+                faults::lose_data(server);
                 self.wrong = Some((Wrong::Down(index), until));
             }
             Fault::FlushScripts => drop(ask(server.port(), &["SCRIPT", "FLUSH"])?),

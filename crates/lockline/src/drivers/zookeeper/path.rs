@@ -30,7 +30,7 @@ pub(super) fn name_of(below: &str) -> Option<String> {
             push_segment(&mut written, &plain, first_too);
             written == segment
         };
-        if !written(false) && !(index == 0 && plain == "zookeeper" && written(true)) {
+        if !(written(false) || index == 0 && plain == "zookeeper" && written(true)) {
             return None;
         }
         name.push_str(&plain);
