@@ -367,7 +367,7 @@ mod tests {
                 let kv =
                     KeyValue { key: key.to_vec(), lease: 12, value: value.to_vec(), ..KeyValue::default() };
                 if is_place(&line, &kv) {
-                    assert_eq!(layout.name_of(&kv).is_none_or(|name| name.as_str() == "a"), true);
+                    assert!(layout.name_of(&kv).is_none_or(|name| name.as_str() == "a"));
                 }
                 if let Some(name) = layout.name_of(&kv) {
                     assert!(is_place(&layout.line(&name), &kv), "{name}");
