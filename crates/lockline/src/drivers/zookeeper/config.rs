@@ -175,9 +175,12 @@ impl ZookeeperConfig {
             return Err(bad("it names no host").hint("write zookeeper://host:2181,host:2181/path"));
         }
         for server in &self.servers {
-            let port = server.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
+            // All that follows the first colon: what looks like a login without a host must not be taken for one, and shown.
+            let after_address = server.rsplit_once(']').map_or(server.as_str(), |(_, rest)| rest);
+            let port = after_address.split_once(':');
             if port.is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
-                return Err(bad("a port is not a number from 1 to 65535"));
+                return Err(bad("a port is not a number from 1 to 65535")
+                    .hint("an address with colons stands in brackets: [::1]:2181"));
             }
         }
         if self.access == Some(Access::Creator) && self.login.is_none() {
@@ -290,6 +293,8 @@ mod tests {
         for text in [
             "zookeeper://",
             "zookeeper://a:x",
+            "zookeeper://::1",
+            "zookeeper://me:c4nary::",
             "zookeeper://u@a",
             "zookeeper://a/x//y",
             "zookeeper://a/../y",
