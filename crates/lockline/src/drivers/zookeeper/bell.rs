@@ -78,13 +78,16 @@ impl Claim {
                 return self.got_in(known.permits_behind(ahead));
             }
             let moved = match known.watch(ahead) {
-                Some(Watch::Claim(node)) => self.until_changed(node, known.is_in(ahead - 1)).await,
+                Some(Watch::Claim(node)) if known.inherits(ahead) => {
+                    self.until_gone(node, known.is_in(ahead - 1)).await
+                }
+                Some(Watch::Claim(node)) => self.until_changed(node).await.map(|_| Moved::Somehow),
                 Some(Watch::Everybody) => self.until_somebody_moves().await.map(|()| Moved::Somehow),
                 None => return,
             };
             places = match moved {
-                Ok(Moved::HolderLeft) if known.inherits(ahead) => return self.got_in(false),
-                Ok(_) => self.list().await,
+                Ok(Moved::HolderLeft) => return self.got_in(false),
+                Ok(Moved::Somehow) => self.list().await,
                 Err(error) if is_a_gap(&error) => {
                     tokio::time::sleep(GAP).await;
                     self.list().await
@@ -101,19 +104,21 @@ impl Claim {
         }
     }
 
-    /// Until another claim goes, or is touched because it got in.
-    async fn until_changed(&self, node: &Node, holds: bool) -> Result<Moved, ZkError> {
+    /// Until the claim of a mutex goes. Only its going matters: nobody gets in beside it.
+    async fn until_gone(&self, node: &Node, holds: bool) -> Result<Moved, ZkError> {
         if let Some(departure) = self.departure_of(node) {
             return Ok(departed(departure).await);
         }
+        let is_gone = self.until_changed(node).await?;
+        Ok(if is_gone && holds { Moved::HolderLeft } else { Moved::Somehow })
+    }
+
+    /// Until another claim goes, or is touched because it got in; answers whether it is gone.
+    async fn until_changed(&self, node: &Node) -> Result<bool, ZkError> {
         let path = format!("{}/{}", self.line(), node.name);
         match self.session.client.get_and_watch_data(&path).await {
-            Ok((_, _, watcher)) => {
-                let is_gone = watcher.changed().await.event_type == EventType::NodeDeleted;
-                Ok(if is_gone && holds { Moved::HolderLeft } else { Moved::Somehow })
-            }
-            Err(ZkError::NoNode) if holds => Ok(Moved::HolderLeft),
-            Err(ZkError::NoNode) => Ok(Moved::Somehow),
+            Ok((_, _, watcher)) => Ok(watcher.changed().await.event_type == EventType::NodeDeleted),
+            Err(ZkError::NoNode) => Ok(true),
             Err(error) => Err(error),
         }
     }
