@@ -145,6 +145,16 @@ impl Victims {
     }
 }
 
+impl Drop for Victims {
+    fn drop(&mut self) {
+        // Those who are stopped would not notice that their conductor failed.
+        for victim in &mut self.all {
+            let _ = victim.child.kill();
+            let _ = victim.child.wait();
+        }
+    }
+}
+
 impl Victim {
     fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
