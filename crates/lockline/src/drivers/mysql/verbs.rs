@@ -13,8 +13,8 @@ use super::config::{MysqlConfig, Tls};
 use super::lane::{Lane, Value, connect, text_of};
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros, mode_columns,
-    nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
+    Answer, ClaimRow, Joining, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros,
+    mode_columns, nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
@@ -37,6 +37,7 @@ pub(super) struct Verbs {
     letters: Arc<LetterBox>,
     /// Where one changed row may do.
     quiet: QuietLines,
+    joining: Joining,
 }
 
 fn bytes(text: &str) -> Value {
@@ -58,7 +59,16 @@ impl Verbs {
         let lanes: Vec<Lane> = (0..config.connections).map(lane).collect();
         let watch = Watch::new(config.clone(), address.clone(), process, bells.clone());
         let letters = letters_of(process, lanes[0].clone(), bells.clone());
-        Ok(Verbs { address, lanes, process, bells, watch, letters, quiet: QuietLines::new() })
+        Ok(Verbs {
+            address,
+            lanes,
+            process,
+            bells,
+            watch,
+            letters,
+            quiet: QuietLines::new(),
+            joining: Joining::default(),
+        })
     }
 
     pub(super) fn address(&self) -> &Arc<str> {
@@ -83,6 +93,7 @@ impl Verbs {
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         let line = line_key(claim.name.as_str());
+        let _begun = self.joining.begin(claim.id);
         let standing = match self.join_alone(line, claim).await? {
             Some(standing) => standing,
             None => self.join_line(line, claim, wait).await?,
@@ -183,6 +194,7 @@ impl Verbs {
             Value::Int(ticket_column(place.ticket)),
             Value::Bits(self.process),
         ];
+        self.joining.ended(place.id).await;
         self.watch.forget(&place.name, place.id);
         self.letters.forget(place.id);
         if self.leave_alone(line, place).await? {

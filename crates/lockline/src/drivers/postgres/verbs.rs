@@ -11,8 +11,8 @@ use super::config::{Pooler, PostgresConfig, Tls};
 use super::connection::{Ask, Connection, param};
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros, mode_columns,
-    nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
+    Answer, ClaimRow, Joining, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros,
+    mode_columns, nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
@@ -34,6 +34,7 @@ pub(super) struct Verbs {
     letters: Option<Arc<LetterBox>>,
     /// Where one changed row may do.
     quiet: QuietLines,
+    joining: Joining,
     bells: Bells,
 }
 
@@ -58,7 +59,15 @@ impl Verbs {
             connections.push(Arc::new(connection));
         }
         let letters = (!listens).then(|| letters_of(process, connections[0].clone(), bells.clone()));
-        Ok(Verbs { address, connections, process, letters, quiet: QuietLines::new(), bells })
+        Ok(Verbs {
+            address,
+            connections,
+            process,
+            letters,
+            quiet: QuietLines::new(),
+            joining: Joining::default(),
+            bells,
+        })
     }
 
     pub(super) fn address(&self) -> &Arc<str> {
@@ -73,6 +82,7 @@ impl Verbs {
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         let line = line_key(claim.name.as_str());
+        let _begun = self.joining.begin(claim.id);
         let standing = match self.join_alone(line, claim).await? {
             Some(standing) => standing,
             None => self.join_line(line, claim, wait).await?,
@@ -180,6 +190,7 @@ impl Verbs {
     }
 
     pub(super) async fn leave(&self, place: &Place) -> Result<()> {
+        self.joining.ended(place.id).await;
         if let Some(letters) = &self.letters {
             letters.forget(place.id);
         }
