@@ -200,7 +200,7 @@ impl Locks {
     /// a process that just exits leaves its places to their leases.
     ///
     /// # Errors
-    /// [`ErrorKind::Unknown`] if not everything had left in time; the leases do the rest.
+    /// [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if not everything had left in time; the leases do the rest.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop it: everything goes on leaving in the background.
