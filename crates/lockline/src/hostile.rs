@@ -104,6 +104,22 @@ pub(crate) fn texts(examples: &[&str], read: impl Fn(&str)) {
     bytes(&examples, |bytes| read(&String::from_utf8_lossy(bytes)));
 }
 
+/// Broken addresses of an engine, whose examples have the password `c4nary`: whatever is said of one does not show it.
+pub(crate) fn addresses<C: std::fmt::Debug>(examples: &[&str], config: impl Fn(&str) -> crate::Result<C>) {
+    const SECRET: &str = "c4nary";
+    texts(examples, |text| {
+        let is_password = crate::url::EngineUrl::parse(text)
+            .is_ok_and(|url| url.password().is_some_and(|password| password.contains(SECRET)));
+        let said = match config(text) {
+            // In another place it is a user, a host, a path or an option.
+            Ok(config) if is_password && text.matches(SECRET).count() == 1 => format!("{config:?}"),
+            Ok(_) => String::new(),
+            Err(error) => format!("{error} {error:?}"),
+        };
+        assert!(!said.contains(SECRET), "{said}");
+    });
+}
+
 /// Calls a test that makes its own cases by chance.
 #[cfg(feature = "redis")]
 pub(crate) fn cases_of(case: impl Fn()) {

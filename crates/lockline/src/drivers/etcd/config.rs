@@ -249,16 +249,6 @@ mod tests {
     #[test]
     fn broken_addresses_show_no_secret() {
         let examples = ["etcd://me:c4nary@a:1,b,[::1]:7?space=apps/", "etcds://me:c4nary@a:1?space="];
-        crate::hostile::texts(&examples, |text| {
-            let in_password = EngineUrl::parse(text)
-                .is_ok_and(|url| url.password().is_some_and(|password| password.contains("c4nary")));
-            let said = match config(text) {
-                // In another place it is a user, a host, a path or an option.
-                Ok(config) if in_password && text.matches("c4nary").count() == 1 => format!("{config:?}"),
-                Ok(_) => String::new(),
-                Err(error) => format!("{error} {error:?}"),
-            };
-            assert!(!said.contains("c4nary"), "{said}");
-        });
+        crate::hostile::addresses(&examples, config);
     }
 }

@@ -36,7 +36,7 @@ impl Lists {
         self.ask(client, line).await.unwrap_or(Err(ZkError::ClientClosed))
     }
 
-    /// The same; it is on its way when this returns.
+    /// The same; what is read is what is there after everything that was sent before.
     pub(super) fn ask(&self, client: &Client, line: &str) -> Reading {
         let (asker, answer) = oneshot::channel();
         let mut lines = locked(&self.0);
