@@ -1,5 +1,16 @@
 //! What a driver's test file provides: a fresh engine per test, and the ways to reach it.
 
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
+
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
@@ -7,6 +18,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use lockline::driver::{Bells, Driver};
+
+#[cfg(feature = "etcd")]
+pub use self::etcd::etcd;
+#[cfg(feature = "mysql")]
+pub use self::mysql::mysql;
+#[cfg(feature = "postgres")]
+pub use self::postgres::postgres;
+#[cfg(feature = "redis")]
+pub use self::redis::{redis, redis_kind, redis_layout, redlock, redlock_layout};
+#[cfg(feature = "zookeeper")]
+pub use self::zookeeper::zookeeper;
 
 /// A future that some engine's code will finish.
 pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -162,341 +184,31 @@ fn in_memory_if_possible() -> std::io::Result<tempfile::TempDir> {
     if shared_memory.is_dir() { tempfile::tempdir_in(shared_memory) } else { tempfile::tempdir() }
 }
 
-/// A name space of its own on the Redis server of this run.
-///
-/// # Panics
-/// If this run includes no Redis, or its address makes no sense.
-#[cfg(feature = "redis")]
-pub fn redis() -> Engine {
-    redis_with(&format!("space=test-{:016x}", fastrand::u64(..)))
+/// The address of a server of this run.
+#[cfg(any(
+    feature = "redis",
+    feature = "zookeeper",
+    feature = "etcd",
+    feature = "postgres",
+    feature = "mysql"
+))]
+fn server_of(name: &str) -> String {
+    crate::engines::required_url(name)
+        .unwrap_or_else(|| panic!("{} names no {name}", crate::engines::VARIABLE))
 }
 
-/// A name space of its own on the same server, where locks are stored as other clients store theirs.
-///
-/// # Panics
-/// As [`redis()`].
-#[cfg(feature = "redis")]
-pub fn redis_layout(layout: &str) -> Engine {
-    redis_with(&format!("layout={layout}&space=test-{:016x}:", fastrand::u64(..)))
+/// An address with one more option, or several.
+#[cfg(any(feature = "redis", feature = "etcd", feature = "postgres"))]
+fn with_option(server: &str, option: &str) -> String {
+    format!("{server}{}{option}", if server.contains('?') { '&' } else { '?' })
 }
 
-#[cfg(feature = "redis")]
-fn redis_with(options: &str) -> Engine {
-    let (engine, server) = on_redis("redis", options);
-    let space = options.split("space=").last().unwrap_or_default().to_owned();
-    let keys = Arc::new(RedisKeys { server, space });
-    let to_forget = keys.clone();
-    engine.forgets(move || to_forget.delete().expect("the keys are deleted")).keeps(CleanedUp(keys))
-}
-
-/// The same on other kinds of Redis servers. They end with the run, and what tests leave there with them.
-///
-/// # Panics
-/// If this run does not include it, or its address makes no sense.
-#[cfg(feature = "redis")]
-pub fn redis_kind(name: &'static str) -> Engine {
-    on_redis(name, &format!("space=test-{:016x}", fastrand::u64(..))).0
-}
-
-/// The engine, and the address of its servers.
-#[cfg(feature = "redis")]
-fn on_redis(name: &'static str, options: &str) -> (Engine, String) {
-    use lockline::EngineUrl;
-    use lockline::drivers::redis::{Redis, RedisConfig};
-    let server = crate::engines::required_url(name)
-        .unwrap_or_else(|| panic!("{} names no {name}", crate::engines::VARIABLE));
-    let url = format!("{server}{}{options}", if server.contains('?') { '&' } else { '?' });
-    let config = EngineUrl::parse(&url).and_then(RedisConfig::from_url).expect("the address makes sense");
-    let open = move |bells| {
-        let config = config.clone();
-        async move { Ok(Arc::new(Redis::connect(config, bells).await?) as Arc<dyn Driver>) }
-    };
-    (Engine::new(name, url, open), server)
-}
-
-/// A name space of its own on the quorum of this run that is called `name`.
-///
-/// # Panics
-/// If this run includes no such quorum, or its address makes no sense.
-#[cfg(feature = "redis")]
-pub fn redlock(name: &'static str) -> Engine {
-    redlock_with(name, &format!("space=test-{:016x}", fastrand::u64(..)))
-}
-
-/// The same, where locks are stored as other clients store theirs.
-///
-/// # Panics
-/// As [`redlock`].
-#[cfg(feature = "redis")]
-pub fn redlock_layout(name: &'static str, layout: &str) -> Engine {
-    redlock_with(name, &format!("layout={layout}&space=test-{:016x}:", fastrand::u64(..)))
-}
-
-#[cfg(feature = "redis")]
-fn redlock_with(name: &'static str, options: &str) -> Engine {
-    use lockline::EngineUrl;
-    use lockline::drivers::redlock::{Redlock, RedlockConfig};
-    let servers = crate::engines::required_url(name)
-        .unwrap_or_else(|| panic!("{} names no {name}", crate::engines::VARIABLE));
-    let space = options.split("space=").last().unwrap_or_default().to_owned();
-    let url = format!("{servers}{}{options}", if servers.contains('?') { '&' } else { '?' });
-    let parsed = EngineUrl::parse(&url).expect("the address makes sense");
-    let config = RedlockConfig::from_url(parsed.clone()).expect("the address makes sense");
-    let open = move |bells| {
-        let config = config.clone();
-        async move { Ok(Arc::new(Redlock::connect(config, bells).await?) as Arc<dyn Driver>) }
-    };
-    let keys =
-        |host: &String| Arc::new(RedisKeys { server: format!("redis://{host}"), space: space.clone() });
-    let keys: Vec<_> = parsed.hosts().iter().map(keys).collect();
-    let to_forget = keys.clone();
-    Engine::new(name, url, open)
-        .without_permits()
-        .forgets(move || to_forget.iter().for_each(|keys| keys.delete().expect("the keys are deleted")))
-        .keeps(keys.into_iter().map(CleanedUp).collect::<Vec<_>>())
-}
-
-/// All keys of one name space.
-#[cfg(feature = "redis")]
-struct RedisKeys {
-    server: String,
-    space: String,
-}
-
-#[cfg(feature = "redis")]
-impl RedisKeys {
-    /// Deletes them, all at once.
-    fn delete(&self) -> redis::RedisResult<()> {
-        const DELETE: &str =
-            "for _, key in ipairs(redis.call('KEYS', ARGV[1])) do redis.call('DEL', key) end";
-        // Its options are ours, and nothing to this client.
-        let server = self.server.split('?').next().unwrap_or_default();
-        let mut connection = redis::Client::open(server)?.get_connection()?;
-        redis::cmd("EVAL").arg(DELETE).arg(0).arg(format!("*{}*", self.space)).query(&mut connection)
-    }
-}
-
-/// Leaves the server as it was found; one that is gone needs no cleaning.
-#[cfg(feature = "redis")]
-struct CleanedUp(Arc<RedisKeys>);
-
-#[cfg(feature = "redis")]
-impl Drop for CleanedUp {
-    fn drop(&mut self) {
-        let _ = self.0.delete();
-    }
-}
-
-/// A path of its own on a ZooKeeper ensemble of this run, by the name that the run gives it.
-///
-/// # Panics
-/// If this run does not include it, or its address makes no sense.
-#[cfg(feature = "zookeeper")]
-pub fn zookeeper(server: &'static str) -> Engine {
-    use lockline::EngineUrl;
-    use lockline::drivers::zookeeper::{Zookeeper, ZookeeperConfig};
-    let hosts = crate::engines::required_url(server)
-        .unwrap_or_else(|| panic!("{} names no {server}", crate::engines::VARIABLE));
-    let base = format!("/test-{:016x}", fastrand::u64(..));
-    let url = format!("{hosts}{base}");
-    let config = EngineUrl::parse(&url).and_then(ZookeeperConfig::from_url).expect("the address makes sense");
-    let open = move |bells| {
-        let config = config.clone();
-        async move { Ok(Arc::new(Zookeeper::connect(config, bells).await?) as Arc<dyn Driver>) }
-    };
-    let forget = move || {
-        let (hosts, base) = (hosts.clone(), base.clone());
-        // On a thread of its own: a test has a runtime already.
-        let deleting = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(delete_claims(hosts.trim_start_matches("zookeeper://"), base))
-        });
-        deleting.join().expect("the thread ends well").expect("the claims are deleted");
-    };
-    Engine::new("zookeeper", url, open).forgets(forget)
-}
-
-/// Deletes every ephemeral znode below this one.
-#[cfg(feature = "zookeeper")]
-async fn delete_claims(hosts: &str, base: String) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let client = zookeeper_client::Client::connect(hosts).await?;
-    client.sync("/").await?;
-    let mut ahead = vec![base];
-    while let Some(path) = ahead.pop() {
-        match client.check_stat(&path).await? {
-            Some(stat) if stat.ephemeral_owner != 0 => drop(client.delete(&path, None).await),
-            Some(_) => {
-                ahead.extend(client.list_children(&path).await?.iter().map(|child| format!("{path}/{child}")))
-            }
-            None => {}
-        }
-    }
-    Ok(())
-}
-
-/// A name space of its own on the etcd server, or the three of them, of this run.
-///
-/// # Panics
-/// If this run does not include it, or its address makes no sense.
-#[cfg(feature = "etcd")]
-pub fn etcd(which: &'static str) -> Engine {
-    use lockline::EngineUrl;
-    use lockline::drivers::etcd::{Etcd, EtcdConfig};
-    let server = crate::engines::required_url(which)
-        .unwrap_or_else(|| panic!("{} names no {which}", crate::engines::VARIABLE));
-    let space = format!("test-{:016x}/", fastrand::u64(..));
-    let url = format!("{server}{}space={space}", if server.contains('?') { '&' } else { '?' });
-    let config = EngineUrl::parse(&url).and_then(EtcdConfig::from_url).expect("the address makes sense");
-    let open = move |bells| {
-        let config = config.clone();
-        async move { Ok(Arc::new(Etcd::connect(config, bells).await?) as Arc<dyn Driver>) }
-    };
-    let keys = Arc::new(EtcdKeys { server, space });
-    let to_forget = keys.clone();
-    Engine::new(which, url, open)
-        .forgets(move || to_forget.delete().expect("the keys are deleted"))
-        .keeps(CleanedEtcd(keys))
-}
-
-/// All keys of one name space.
-#[cfg(feature = "etcd")]
-struct EtcdKeys {
-    server: String,
-    space: String,
-}
-
-#[cfg(feature = "etcd")]
-impl EtcdKeys {
-    /// Deletes them, all at once, as an operator would.
-    fn delete(&self) -> std::io::Result<()> {
-        let hosts = self.server.trim_start_matches("etcd://").split('?').next().unwrap_or_default();
-        let done = std::process::Command::new("etcdctl")
-            .env("ETCDCTL_API", "3")
-            .args(["--endpoints", hosts, "del", "--prefix", &self.space])
-            .output()?;
-        if done.status.success() { Ok(()) } else { Err(std::io::Error::other(format!("{done:?}"))) }
-    }
-}
-
-/// Leaves the server as it was found; one that is gone needs no cleaning.
-#[cfg(feature = "etcd")]
-struct CleanedEtcd(Arc<EtcdKeys>);
-
-#[cfg(feature = "etcd")]
-impl Drop for CleanedEtcd {
-    fn drop(&mut self) {
-        let _ = self.0.delete();
-    }
-}
-
-/// A schema of its own on the PostgreSQL server that this run calls `name`.
-///
-/// # Panics
-/// If this run includes no such server, or its address makes no sense.
-#[cfg(feature = "postgres")]
-pub fn postgres(name: &'static str) -> Engine {
-    use lockline::EngineUrl;
-    use lockline::drivers::postgres::{Postgres, PostgresConfig};
-    let server = crate::engines::required_url(name)
-        .unwrap_or_else(|| panic!("{} names no {name}", crate::engines::VARIABLE));
-    let schema = format!("test_{:016x}", fastrand::u64(..));
-    let url = format!("{server}{}schema={schema}", if server.contains('?') { '&' } else { '?' });
-    let config = EngineUrl::parse(&url).and_then(PostgresConfig::from_url).expect("the address makes sense");
-    let open = move |bells| {
-        let config = config.clone();
-        async move { Ok(Arc::new(Postgres::connect(config, bells).await?) as Arc<dyn Driver>) }
-    };
-    let forget = format!("DELETE FROM {schema}.claims; DELETE FROM {schema}.lone_claims");
-    let to_forget = (server.clone(), forget);
-    let clean_up = (server, format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
-    Engine::new(name, url, open)
-        .forgets(move || run_on_postgres(&to_forget.0, &to_forget.1).expect("the claims are deleted"))
-        .keeps(PostgresSchema(clean_up))
-}
-
-/// Runs one statement on a session of its own, on a thread of its own: whoever asks may be inside a runtime.
-#[cfg(feature = "postgres")]
-fn run_on_postgres(server: &str, statement: &str) -> Result<(), tokio_postgres::Error> {
-    // Its options are ours, and nothing to this client.
-    let server = server.split('?').next().unwrap_or_default().to_owned();
-    let statement = statement.to_owned();
-    let work = std::thread::spawn(move || {
+/// Runs something to its end on a thread of its own: whoever asks may be inside a runtime.
+#[cfg(any(feature = "zookeeper", feature = "postgres", feature = "mysql"))]
+fn on_a_thread<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let mut config: tokio_postgres::Config = server.parse()?;
-            config.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
-            let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
-            let driving = tokio::spawn(connection);
-            let done = client.batch_execute(&statement).await;
-            drop(client);
-            let _ = driving.await;
-            done
-        })
+        runtime.block_on(work)
     });
-    work.join().expect("the statement does not panic")
-}
-
-/// Leaves the server as it was found; one that is gone needs no cleaning.
-#[cfg(feature = "postgres")]
-struct PostgresSchema((String, String));
-
-#[cfg(feature = "postgres")]
-impl Drop for PostgresSchema {
-    fn drop(&mut self) {
-        let _ = run_on_postgres(&self.0.0, &self.0.1);
-    }
-}
-
-/// A database of its own on the MariaDB server of this run.
-///
-/// # Panics
-/// If this run includes no such server, or its address makes no sense.
-#[cfg(feature = "mysql")]
-pub fn mysql() -> Engine {
-    use lockline::EngineUrl;
-    use lockline::drivers::mysql::{Mysql, MysqlConfig};
-    let server = crate::engines::required_url("mysql")
-        .unwrap_or_else(|| panic!("{} names no mysql", crate::engines::VARIABLE));
-    let database = format!("test_{:016x}", fastrand::u64(..));
-    run_on_mysql(&server, &format!("CREATE DATABASE {database}")).expect("a database is made");
-    let (base, _) = server.rsplit_once('/').expect("the address names a database");
-    let url = format!("{base}/{database}");
-    let config = EngineUrl::parse(&url).and_then(MysqlConfig::from_url).expect("the address makes sense");
-    let open = move |bells| {
-        let config = config.clone();
-        async move { Ok(Arc::new(Mysql::connect(config, bells).await?) as Arc<dyn Driver>) }
-    };
-    let forget =
-        format!("DELETE FROM {database}.lockline_claims; DELETE FROM {database}.lockline_lone_claims");
-    let to_forget = (server.clone(), forget);
-    Engine::new("mysql", url, open)
-        .forgets(move || run_on_mysql(&to_forget.0, &to_forget.1).expect("the claims are deleted"))
-        .keeps(MysqlDatabase(server, format!("DROP DATABASE {database}")))
-}
-
-/// Runs one statement on a session of its own, on a thread of its own: whoever asks may be inside a runtime.
-#[cfg(feature = "mysql")]
-fn run_on_mysql(server: &str, statement: &str) -> Result<(), sqlx::Error> {
-    use sqlx::Connection;
-    let (server, statement) = (server.to_owned(), statement.to_owned());
-    let work = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let mut session = sqlx::mysql::MySqlConnection::connect(&server).await?;
-            sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut session).await?;
-            session.close().await
-        })
-    });
-    work.join().expect("the statement does not panic")
-}
-
-/// Leaves the server as it was found; one that is gone needs no cleaning.
-#[cfg(feature = "mysql")]
-struct MysqlDatabase(String, String);
-
-#[cfg(feature = "mysql")]
-impl Drop for MysqlDatabase {
-    fn drop(&mut self) {
-        let _ = run_on_mysql(&self.0, &self.1);
-    }
+    thread.join().expect("it does not panic")
 }

@@ -1,0 +1,52 @@
+//! MariaDB: a database for each test.
+
+use std::sync::Arc;
+
+use lockline::EngineUrl;
+use lockline::driver::Driver;
+use lockline::drivers::mysql::{Mysql, MysqlConfig};
+
+use super::{Engine, on_a_thread, server_of};
+
+/// A database of its own on the MariaDB server of this run.
+///
+/// # Panics
+/// If this run includes no such server, or its address makes no sense.
+pub fn mysql() -> Engine {
+    let server = server_of("mysql");
+    let database = format!("test_{:016x}", fastrand::u64(..));
+    run_on_mysql(&server, &format!("CREATE DATABASE {database}")).expect("a database is made");
+    let (base, _) = server.rsplit_once('/').expect("the address names a database");
+    let url = format!("{base}/{database}");
+    let config = EngineUrl::parse(&url).and_then(MysqlConfig::from_url).expect("the address makes sense");
+    let open = move |bells| {
+        let config = config.clone();
+        async move { Ok(Arc::new(Mysql::connect(config, bells).await?) as Arc<dyn Driver>) }
+    };
+    let forget =
+        format!("DELETE FROM {database}.lockline_claims; DELETE FROM {database}.lockline_lone_claims");
+    let to_forget = (server.clone(), forget);
+    Engine::new("mysql", url, open)
+        .forgets(move || run_on_mysql(&to_forget.0, &to_forget.1).expect("the claims are deleted"))
+        .keeps(MysqlDatabase(server, format!("DROP DATABASE {database}")))
+}
+
+/// Runs one statement on a session of its own.
+fn run_on_mysql(server: &str, statement: &str) -> Result<(), sqlx::Error> {
+    use sqlx::Connection;
+    let (server, statement) = (server.to_owned(), statement.to_owned());
+    on_a_thread(async move {
+        let mut session = sqlx::mysql::MySqlConnection::connect(&server).await?;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut session).await?;
+        session.close().await
+    })
+}
+
+/// Leaves the server as it was found; one that is gone needs no cleaning.
+struct MysqlDatabase(String, String);
+
+impl Drop for MysqlDatabase {
+    fn drop(&mut self) {
+        let _ = run_on_mysql(&self.0, &self.1);
+    }
+}
