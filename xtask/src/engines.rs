@@ -5,6 +5,7 @@
 
 pub(crate) mod apt;
 mod etcd;
+mod fleet;
 mod launch;
 mod mysql;
 mod postgres;
@@ -15,20 +16,13 @@ mod redis;
 mod redis_servers;
 mod zookeeper;
 
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Child;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use anyhow::{Context, Result};
 
+pub(crate) use self::fleet::{Fleet, down, up};
 use self::launch::Launch;
-
-use crate::{shell, workspace};
 
 /// An engine that tests run on.
 #[derive(Debug)]
@@ -47,126 +41,44 @@ pub(crate) struct Engine {
 
 /// All of them.
 pub(crate) const ENGINES: &[Engine] = &[
-    Engine {
-        name: "memory",
-        feature: None,
-        tortured: false,
-        install: nothing_to_install,
-        start: in_the_process,
-    },
-    Engine {
-        name: "sqlite",
-        feature: None,
-        tortured: true,
-        install: nothing_to_install,
-        start: in_the_process,
-    },
-    Engine {
-        name: "redis",
-        feature: Some("redis"),
-        tortured: true,
-        install: redis::install,
-        start: redis::one,
-    },
-    Engine {
-        name: "redis-tls",
-        feature: Some("redis"),
-        tortured: false,
-        install: redis::install,
-        start: redis::tls,
-    },
-    Engine {
-        name: "redis-sentinel",
-        feature: Some("redis"),
-        tortured: true,
-        install: redis::install,
-        start: redis::sentinel,
-    },
-    Engine {
-        name: "redis-cluster",
-        feature: Some("redis"),
-        tortured: true,
-        install: redis::install,
-        start: redis::cluster,
-    },
-    Engine {
-        name: "redis-replicas",
-        feature: Some("redis"),
-        tortured: true,
-        install: redis::install,
-        start: redis::replicas,
-    },
-    Engine {
-        name: "zookeeper",
-        feature: Some("zookeeper"),
-        tortured: true,
-        install: zookeeper::install,
-        start: zookeeper::start,
-    },
-    Engine {
-        name: "zookeeper-ensemble",
-        feature: Some("zookeeper"),
-        tortured: true,
-        install: zookeeper::install,
-        start: zookeeper::start_three,
-    },
-    Engine {
-        name: "etcd",
-        feature: Some("etcd"),
-        tortured: true,
-        install: etcd::install,
-        start: etcd::start,
-    },
-    Engine {
-        name: "etcd-cluster",
-        feature: Some("etcd"),
-        tortured: true,
-        install: etcd::install,
-        start: etcd::start_cluster,
-    },
-    Engine {
-        name: "postgres",
-        feature: Some("postgres"),
-        tortured: true,
-        install: postgres::install,
-        start: postgres::start,
-    },
-    Engine {
-        name: "postgres-pooled",
-        feature: Some("postgres"),
-        tortured: true,
-        install: postgres::install_pooled,
-        start: postgres::start_pooled,
-    },
-    Engine {
-        name: "postgres-standby",
-        feature: Some("postgres"),
-        tortured: true,
-        install: postgres::install,
-        start: postgres::start_with_standby,
-    },
-    Engine {
-        name: "mysql",
-        feature: Some("mysql"),
-        tortured: true,
-        install: mysql::install,
-        start: mysql::start,
-    },
-    Engine {
-        name: "redlock",
-        feature: Some("redis"),
-        tortured: true,
-        install: redis::install,
-        start: redis::quorum_of_five,
-    },
-    Engine {
-        name: "redlock-3",
-        feature: Some("redis"),
-        tortured: true,
-        install: redis::install,
-        start: redis::quorum_of_three,
-    },
+    Engine::embedded("memory").spared(),
+    Engine::embedded("sqlite"),
+    Engine::server("redis", "redis", redis::install, redis::one),
+    Engine::server("redis-tls", "redis", redis::install, redis::tls).spared(),
+    Engine::server("redis-sentinel", "redis", redis::install, redis::sentinel),
+    Engine::server("redis-cluster", "redis", redis::install, redis::cluster),
+    Engine::server("redis-replicas", "redis", redis::install, redis::replicas),
+    Engine::server("zookeeper", "zookeeper", zookeeper::install, zookeeper::start),
+    Engine::server("zookeeper-ensemble", "zookeeper", zookeeper::install, zookeeper::start_three),
+    Engine::server("etcd", "etcd", etcd::install, etcd::start),
+    Engine::server("etcd-cluster", "etcd", etcd::install, etcd::start_cluster),
+    Engine::server("postgres", "postgres", postgres::install, postgres::start),
+    Engine::server("postgres-pooled", "postgres", postgres::install_pooled, postgres::start_pooled),
+    Engine::server("postgres-standby", "postgres", postgres::install, postgres::start_with_standby),
+    Engine::server("mysql", "mysql", mysql::install, mysql::start),
+    Engine::server("redlock", "redis", redis::install, redis::quorum_of_five),
+    Engine::server("redlock-3", "redis", redis::install, redis::quorum_of_three),
 ];
+
+impl Engine {
+    const fn embedded(name: &'static str) -> Engine {
+        Engine { name, feature: None, tortured: true, install: nothing_to_install, start: in_the_process }
+    }
+
+    const fn server(
+        name: &'static str,
+        feature: &'static str,
+        install: fn() -> Result<()>,
+        start: fn(&Path) -> Result<Started>,
+    ) -> Engine {
+        Engine { name, feature: Some(feature), tortured: true, install, start }
+    }
+
+    /// One that the torturer has no use for.
+    const fn spared(self) -> Engine {
+        Engine { tortured: false, ..self }
+    }
+}
 
 /// An engine that runs.
 #[derive(Debug, Default)]
@@ -187,17 +99,6 @@ fn in_the_process(_: &Path) -> Result<Started> {
     Ok(Started::default())
 }
 
-/// The processes to stop when this program is told to end.
-static RUNNING: Mutex<Vec<Process>> = Mutex::new(Vec::new());
-
-/// Engines that run until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Fleet {
-    started: Vec<(&'static Engine, Started)>,
-    /// Their data.
-    _dir: tempfile::TempDir,
-}
-
 /// The engines of these names; all of them if none is named.
 pub(crate) fn named(names: &[String]) -> Result<Vec<&'static Engine>> {
     if names.is_empty() {
@@ -212,211 +113,6 @@ pub(crate) fn named(names: &[String]) -> Result<Vec<&'static Engine>> {
     names.iter().map(one).collect()
 }
 
-impl Fleet {
-    /// Installs and starts them.
-    pub(crate) fn start(engines: &[&'static Engine]) -> Result<Fleet> {
-        Fleet::start_in(&std::env::temp_dir(), engines)
-    }
-
-    /// The same with their data in memory, where there is a folder for that: what is measured is then the engine and not the disk.
-    pub(crate) fn start_in_memory(engines: &[&'static Engine]) -> Result<Fleet> {
-        let memory = Path::new("/dev/shm");
-        if memory.is_dir() { Fleet::start_in(memory, engines) } else { Fleet::start(engines) }
-    }
-
-    fn start_in(folder: &Path, engines: &[&'static Engine]) -> Result<Fleet> {
-        stop_when_told_to()?;
-        let dir = tempfile::Builder::new().prefix("lockline-engines-").tempdir_in(folder)?;
-        let mut fleet = Fleet { started: Vec::new(), _dir: dir };
-        for engine in engines {
-            (engine.install)().with_context(|| format!("cannot install {}", engine.name))?;
-            let home = fleet._dir.path().join(engine.name);
-            std::fs::create_dir(&home)?;
-            let started = (engine.start)(&home).with_context(|| format!("cannot start {}", engine.name))?;
-            let processes = started.processes.iter().filter_map(|child| Process::of(child.id()));
-            RUNNING.lock().unwrap_or_else(PoisonError::into_inner).extend(processes);
-            fleet.started.push((engine, started));
-        }
-        Ok(fleet)
-    }
-
-    /// Where one of them listens.
-    pub(crate) fn url(&self, name: &str) -> Option<String> {
-        let (_, started) = self.started.iter().find(|(engine, _)| engine.name == name)?;
-        started.url.clone()
-    }
-
-    /// The servers of one of them and how they are started again, as the torturer reads it.
-    pub(crate) fn site(&self, name: &str) -> Option<serde_json::Value> {
-        let (_, started) = self.started.iter().find(|(engine, _)| engine.name == name)?;
-        let servers: Vec<_> = started
-            .processes
-            .iter()
-            .zip(&started.launches)
-            .map(|(process, launch)| launch.json(process))
-            .collect();
-        Some(serde_json::json!({ "url": started.url, "servers": servers }))
-    }
-
-    /// What tests read: the servers there are, and where. Embedded engines need none and always run.
-    pub(crate) fn environment(&self) -> (&'static str, String) {
-        let servers = self
-            .started
-            .iter()
-            .filter_map(|(engine, started)| started.url.as_ref().map(|url| format!("{}={url}", engine.name)));
-        ("LOCKLINE_TEST_ENGINES", servers.collect::<Vec<_>>().join(" "))
-    }
-
-    /// One line per engine, for people.
-    pub(crate) fn description(&self) -> Vec<String> {
-        let line = |(engine, started): &(&Engine, Started)| match &started.url {
-            Some(url) => format!("{}: {url}", engine.name),
-            None => format!("{}: embedded, nothing to start", engine.name),
-        };
-        self.started.iter().map(line).collect()
-    }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        for (_, started) in &mut self.started {
-            for child in &mut started.processes {
-                if let Some(process) = Process::of(child.id()) {
-                    process.signal(Signal::TERM);
-                }
-                // Reaped here, because some engines take a dead process that nobody waited for as alive.
-                if !ends_within(child, Duration::from_secs(10)) {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                }
-            }
-        }
-        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-}
-
-fn ends_within(child: &mut Child, patience: Duration) -> bool {
-    let start = Instant::now();
-    while start.elapsed() < patience {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    false
-}
-
-/// On Ctrl-C or a polite end: stops the engines, then this program.
-fn stop_when_told_to() -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            apt::let_services_start();
-            for process in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-                process.signal(Signal::TERM);
-            }
-            #[allow(clippy::exit)]
-            // The main thread waits for cargo, which got the same signal and is ending, too.
-            std::process::exit(128 + signal);
-        }
-    });
-    Ok(())
-}
-
-/// A process that is still the one it was: a number alone may have been given to another one since.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Process {
-    pid: u32,
-    started_at: u64,
-}
-
-impl Process {
-    fn of(pid: u32) -> Option<Process> {
-        Some(Process { pid, started_at: started_at(pid)? })
-    }
-
-    fn signal(&self, signal: Signal) {
-        let still_itself = started_at(self.pid) == Some(self.started_at);
-        if let Some(pid) = Pid::from_raw(self.pid.cast_signed()).filter(|_| still_itself) {
-            // It can only have ended meanwhile.
-            let _ = kill_process(pid, signal);
-        }
-    }
-
-    fn is_gone(&self) -> bool {
-        let answers = Pid::from_raw(self.pid.cast_signed()).is_some_and(|pid| test_kill_process(pid).is_ok());
-        !answers || started_at(self.pid) != Some(self.started_at)
-    }
-}
-
-/// In ticks since boot, from field 22 of its status line; the name in field 2 may contain anything.
-fn started_at(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
-}
-
-fn left_running() -> Result<PathBuf> {
-    Ok(workspace::target_dir()?.join("engines-left-running"))
-}
-
-/// `engines up`: starts them and leaves them running.
-pub(crate) fn up() -> Result<()> {
-    let list = left_running()?;
-    if list.exists() {
-        bail!("engines were left running: cargo xtask engines down");
-    }
-    let mut fleet = Fleet::start(&named(&[])?)?;
-    for line in fleet.description() {
-        shell::say(&line);
-    }
-    let (name, servers) = fleet.environment();
-    shell::put(&format!("{name}='{servers}'"))?;
-    let mut text = String::new();
-    for (_, started) in &mut fleet.started {
-        for process in started.processes.drain(..).filter_map(|child| Process::of(child.id())) {
-            writeln!(text, "{} {}", process.pid, process.started_at)?;
-        }
-    }
-    if text.is_empty() {
-        shell::say("nothing has to be started");
-        return Ok(());
-    }
-    writeln!(text, "{}", fleet._dir.path().display())?;
-    // From here on `down` is who stops them, and removes their data.
-    fleet._dir.disable_cleanup(true);
-    Ok(std::fs::write(list, text)?)
-}
-
-/// `engines down`: stops what `up` left running.
-pub(crate) fn down() -> Result<()> {
-    let list = left_running()?;
-    let Ok(text) = std::fs::read_to_string(&list) else {
-        shell::say("nothing was left running");
-        return Ok(());
-    };
-    let mut processes = Vec::new();
-    for line in text.lines() {
-        match line.split_once(' ').map(|(pid, started_at)| (pid.parse(), started_at.parse())) {
-            Some((Ok(pid), Ok(started_at))) => processes.push(Process { pid, started_at }),
-            _ => stop(&processes, Path::new(line))?,
-        }
-    }
-    Ok(std::fs::remove_file(list)?)
-}
-
-fn stop(processes: &[Process], dir: &Path) -> Result<()> {
-    processes.iter().for_each(|process| process.signal(Signal::TERM));
-    let start = Instant::now();
-    while !processes.iter().all(Process::is_gone) {
-        if start.elapsed() > Duration::from_secs(10) {
-            processes.iter().for_each(|process| process.signal(Signal::KILL));
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    std::fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -426,26 +122,5 @@ mod tests {
         assert_eq!(named(&[]).unwrap().len(), ENGINES.len());
         assert_eq!(named(&["sqlite".to_owned()]).unwrap()[0].name, "sqlite");
         assert!(named(&["oracle".to_owned()]).unwrap_err().to_string().contains("memory, sqlite, redis"));
-    }
-
-    #[test]
-    fn a_fleet_stops_what_it_started() {
-        fn sleeper(_: &Path) -> Result<Started> {
-            let child = std::process::Command::new("sleep").arg("600").spawn()?;
-            Ok(Started { url: Some("sleep://".to_owned()), processes: vec![child], launches: Vec::new() })
-        }
-        static SLEEPER: Engine = Engine {
-            name: "sleeper",
-            feature: None,
-            tortured: true,
-            install: nothing_to_install,
-            start: sleeper,
-        };
-        let fleet = Fleet::start(&[&SLEEPER]).unwrap();
-        let process = Process::of(fleet.started[0].1.processes[0].id()).unwrap();
-        assert_eq!(fleet.environment(), ("LOCKLINE_TEST_ENGINES", "sleeper=sleep://".to_owned()));
-        assert!(!process.is_gone());
-        drop(fleet);
-        assert!(process.is_gone());
     }
 }
