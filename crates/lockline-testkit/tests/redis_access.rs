@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use libtest_mimic::Arguments;
+use lockline::driver::Fencing;
 use lockline::{ErrorKind, Locks};
 use lockline_testkit::redis_servers::{self as servers, Server, WATCHED};
 use lockline_testkit::server::{block_on as run, with_own_servers as test};
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         test("redis-tls", "certificates_are_looked_at", certificates_are_looked_at),
         test("redis-sentinel", "sentinel_and_replicas_by_their_lists", sentinel_and_replicas_by_their_lists),
         test("redis-cluster", "cluster_by_its_list", cluster_by_its_list),
+        test("redis", "append_only_file_by_its_list", append_only_file_by_its_list),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -131,5 +133,20 @@ fn cluster_by_its_list(home: &Path) {
         assert_eq!(locks.mutex("a").lock().await.unwrap().replicas(), Some(1));
         let one = format!("redis://locks:secret@{}", hosts(&nodes[..1]));
         assert_eq!(refused(&one).await, ErrorKind::Unsupported);
+    });
+}
+
+/// A server that writes before it answers is known for it by those who may ask.
+fn append_only_file_by_its_list(home: &Path) {
+    run(async {
+        let server = Server::start(home, "one", &["--appendonly", "yes", "--appendfsync", "always"]).unwrap();
+        let servers = [server];
+        give(&servers, &shortest());
+        let url = format!("redis://locks:secret@{}?restart_guard=off", hosts(&servers));
+        let locks = use_locks(&url).await;
+        let promised = async |locks: Locks| locks.mutex("a").lock().await.unwrap().guarantees().fencing;
+        assert_eq!(promised(locks).await, Fencing::ClockBounded);
+        give(&servers, &beside("appendfsync"));
+        assert_eq!(promised(Locks::connect(&url).await.unwrap()).await, Fencing::Always);
     });
 }

@@ -123,6 +123,40 @@ async fn quorum_stopped_for_a_moment() {
     granted(waiting).await.release().await.unwrap();
 }
 
+/// A server that stood still for longer than leases: all who asked have lapsed, have asked again, and are not in each other's way.
+/// A join waited for each of the lapsed, one after the other, and for itself if it was one of them.
+async fn server_stopped_for_longer_than_leases() {
+    let lease = Duration::from_secs(2);
+    let cluster = Cluster::start(1);
+    let locks = cluster.client_with(lease).await;
+    let (grants, mut granted) = tokio::sync::watch::channel(0_u64);
+    for _ in 0..16 {
+        let (mutex, grants) = (locks.mutex("m"), grants.clone());
+        tokio::spawn(async move {
+            loop {
+                match mutex.lock().await {
+                    Ok(guard) => {
+                        grants.send_modify(|count| *count += 1);
+                        // What cannot be given back lapses.
+                        let _ = guard.release().await;
+                    }
+                    Err(error) => assert!(error.kind().is_transient(), "{error}"),
+                }
+            }
+        });
+    }
+    for _ in 0..3 {
+        soon("it goes on", granted.changed()).await.unwrap();
+        cluster.signal(0, Signal::STOP);
+        tokio::time::sleep(lease * 5 / 2).await;
+        cluster.signal(0, Signal::CONT);
+        granted.mark_unchanged();
+        // What is left of the past goes within a lease, whole seconds and one; then somebody looks.
+        let limit = lease + Duration::from_secs(3);
+        tokio::time::timeout(limit, granted.changed()).await.expect("grants resume").unwrap();
+    }
+}
+
 /// A server that is killed and started again has kept everything: claims go on, and watches are there again.
 async fn server_restarted() {
     let mut cluster = Cluster::start(1);
@@ -378,6 +412,7 @@ fn main() -> ExitCode {
         trial("follower_paused", follower_paused),
         trial("quorum_lost_and_back", quorum_lost_and_back),
         trial("quorum_stopped_for_a_moment", quorum_stopped_for_a_moment),
+        trial("server_stopped_for_longer_than_leases", server_stopped_for_longer_than_leases),
         trial("server_restarted", server_restarted),
         trial("compacted_while_waiting", compacted_while_waiting),
         trial("members_killed_among_lockers", members_killed_among_lockers),

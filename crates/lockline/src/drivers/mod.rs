@@ -27,6 +27,8 @@ pub mod sqlite;
     feature = "zookeeper"
 ))]
 pub(crate) mod testing;
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+mod turns;
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
 mod under_way;
 #[cfg(feature = "zookeeper")]

@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use super::lease::{Idle, Lease};
 use super::place::Keys;
 use crate::line::{Claim, ClaimId};
@@ -38,8 +36,6 @@ pub(super) struct Record {
     pub(super) lapsed: bool,
     /// Whose going it waits for.
     pub(super) waits_for: Option<Keys>,
-    /// Ends when the last verb that may change the place has ended.
-    turn: Option<oneshot::Receiver<()>>,
 }
 
 /// The place of an identity, and the lease it hangs on, which all its holds keep alive.
@@ -47,23 +43,6 @@ pub(super) struct Record {
 pub(super) struct SharedPlace {
     pub(super) key: Vec<u8>,
     pub(super) lease: i64,
-}
-
-/// A verb's turn at a claim: it begins when the one before has ended, whoever still waits for that.
-#[derive(Debug)]
-pub(super) struct Turn {
-    before: Option<oneshot::Receiver<()>>,
-    /// Dropped when the turn is over.
-    _after: oneshot::Sender<()>,
-}
-
-impl Turn {
-    pub(super) async fn comes(&mut self) {
-        if let Some(before) = self.before.take() {
-            // It ends by being dropped.
-            let _ = before.await;
-        }
-    }
 }
 
 /// All of them.
@@ -99,7 +78,6 @@ impl Books {
             deadline: None,
             lapsed: false,
             waits_for: None,
-            turn: None,
         })
     }
 
@@ -137,13 +115,6 @@ impl Books {
         if line.is_empty() {
             self.places.remove(name);
         }
-    }
-
-    /// The next turn at a claim.
-    pub(super) fn turn(&mut self, id: ClaimId) -> Option<Turn> {
-        let (after, ended) = oneshot::channel();
-        let before = self.records.get_mut(&id)?.turn.replace(ended);
-        Some(Turn { before, _after: after })
     }
 
     /// Forgets a claim; gives its record.

@@ -26,6 +26,7 @@ use tokio::sync::Notify;
 pub use config::{EtcdConfig, EtcdTls};
 
 use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
+use crate::drivers::turns::Turns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
 use crate::name::Name;
@@ -50,6 +51,7 @@ struct Inner {
     process: String,
     board: Bells,
     books: Mutex<Books>,
+    turns: Turns,
     bells: Watches,
     /// Wakes the task that takes lapsed places away.
     reaper: Arc<Notify>,
@@ -84,6 +86,7 @@ impl Etcd {
             process: format!("{:032x}", ClaimId::random().as_u128()),
             board: bells,
             books: Mutex::default(),
+            turns: Turns::default(),
             bells: Watches::default(),
             reaper: Arc::default(),
             runtime,

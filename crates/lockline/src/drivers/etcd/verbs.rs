@@ -7,7 +7,7 @@ use std::time::Duration;
 use tonic::Status;
 
 use super::Inner;
-use super::books::{Record, Turn};
+use super::books::Record;
 use super::error::no_such_lease;
 use super::lease::{Lease, seconds_for};
 use super::place::{Card, Keys, Seen, ticket};
@@ -24,12 +24,13 @@ use crate::time::{BootClock, Time};
 pub(super) const TRIES: usize = 16;
 
 impl Inner {
-    /// Does something when its turn comes, and to its end.
+    /// Does something to a claim when its turn comes, and to its end.
     pub(super) fn in_turn<T: Send + 'static>(
         &self,
-        mut turn: Turn,
+        id: ClaimId,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> UnderWay<Result<T>> {
+        let mut turn = self.turns.next(id);
         UnderWay::new(&self.runtime, async move {
             turn.comes().await;
             work.await
@@ -37,13 +38,8 @@ impl Inner {
     }
 
     pub(super) async fn join(self: &Arc<Self>, claim: &Claim, wait: bool) -> Result<Standing> {
-        let turn = {
-            let mut books = locked(&self.books);
-            books.enter(claim);
-            books.turn(claim.id)
-        };
-        let (inner, claim) = (self.clone(), claim.clone());
-        let Some(turn) = turn else { return Ok(Standing::Lapsed) };
+        locked(&self.books).enter(claim);
+        let (inner, id, claim) = (self.clone(), claim.id, claim.clone());
         let work = async move {
             let joined = inner.join_in_turn(&claim, wait).await;
             if matches!(joined, Ok(Standing::Out) | Err(_)) && inner.is_untouched(claim.id) {
@@ -51,10 +47,11 @@ impl Inner {
             }
             joined
         };
-        self.in_turn(turn, work).await
+        self.in_turn(id, work).await
     }
 
     async fn join_in_turn(self: &Arc<Self>, claim: &Claim, wait: bool) -> Result<Standing> {
+        self.drop_if_lapsed(claim.id, "join").await?;
         self.drop_lapsed(&claim.name).await;
         // A leave may have come before.
         locked(&self.books).enter(claim);
@@ -274,14 +271,12 @@ impl Inner {
 
     pub(super) async fn leave(self: &Arc<Self>, place: &Place) -> Result<()> {
         // What this process did not make it cannot have in the store.
-        let turn = {
-            let mut books = locked(&self.books);
-            let known = books.get(place.id).is_some_and(|record| record.claim.name == place.name);
-            known.then(|| books.turn(place.id)).flatten()
-        };
-        let Some(turn) = turn else { return Ok(()) };
+        let known = |record: &mut Record| record.claim.name == place.name;
+        if !locked(&self.books).get(place.id).is_some_and(known) {
+            return Ok(());
+        }
         let (inner, id) = (self.clone(), place.id);
-        self.in_turn(turn, async move { inner.take_away(id, "leave").await }).await
+        self.in_turn(id, async move { inner.take_away(id, "leave").await }).await
     }
 
     /// Takes a claim out of the store and the books.

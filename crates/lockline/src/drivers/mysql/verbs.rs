@@ -13,9 +13,10 @@ use super::config::{MysqlConfig, Tls};
 use super::lane::{Lane, Value, connect, text_of};
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
-    Answer, ClaimRow, Joining, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros,
-    mode_columns, nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
+    Answer, ClaimRow, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros, mode_columns,
+    nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
+use crate::drivers::turns::Turns;
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
 use crate::name::Name;
@@ -37,7 +38,8 @@ pub(super) struct Verbs {
     letters: Arc<LetterBox>,
     /// Where one changed row may do.
     quiet: QuietLines,
-    joining: Joining,
+    /// A join may send twice.
+    turns: Turns,
 }
 
 fn bytes(text: &str) -> Value {
@@ -67,7 +69,7 @@ impl Verbs {
             watch,
             letters,
             quiet: QuietLines::new(),
-            joining: Joining::default(),
+            turns: Turns::default(),
         })
     }
 
@@ -93,7 +95,8 @@ impl Verbs {
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         let line = line_key(claim.name.as_str());
-        let _begun = self.joining.begin(claim.id);
+        let mut turn = self.turns.next(claim.id);
+        turn.comes().await;
         let standing = match self.join_alone(line, claim).await? {
             Some(standing) => standing,
             None => self.join_line(line, claim, wait).await?,
@@ -194,7 +197,8 @@ impl Verbs {
             Value::Int(ticket_column(place.ticket)),
             Value::Bits(self.process),
         ];
-        self.joining.ended(place.id).await;
+        let mut turn = self.turns.next(place.id);
+        turn.comes().await;
         self.watch.forget(&place.name, place.id);
         self.letters.forget(place.id);
         if self.leave_alone(line, place).await? {

@@ -8,12 +8,13 @@ use tokio_postgres::types::Type;
 
 use super::bits::Bits;
 use super::config::{Pooler, PostgresConfig, Tls};
-use super::connection::{Ask, Connection, param};
+use super::connection::{Ask, Connection, Param, param};
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::relational::{
-    Answer, ClaimRow, Joining, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros,
-    mode_columns, nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
+    Answer, ClaimRow, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros, mode_columns,
+    nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
+use crate::drivers::turns::Turns;
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
 use crate::name::Name;
@@ -34,7 +35,8 @@ pub(super) struct Verbs {
     letters: Option<Arc<LetterBox>>,
     /// Where one changed row may do.
     quiet: QuietLines,
-    joining: Joining,
+    /// A join may send twice.
+    turns: Turns,
     bells: Bells,
 }
 
@@ -65,7 +67,7 @@ impl Verbs {
             process,
             letters,
             quiet: QuietLines::new(),
-            joining: Joining::default(),
+            turns: Turns::default(),
             bells,
         })
     }
@@ -82,7 +84,8 @@ impl Verbs {
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         let line = line_key(claim.name.as_str());
-        let _begun = self.joining.begin(claim.id);
+        let mut turn = self.turns.next(claim.id);
+        turn.comes().await;
         let standing = match self.join_alone(line, claim).await? {
             Some(standing) => standing,
             None => self.join_line(line, claim, wait).await?,
@@ -93,25 +96,11 @@ impl Verbs {
 
     /// Takes a lock that is probably free; `None` if it was not, and nothing was done.
     async fn join_alone(&self, line: u128, claim: &Claim) -> Result<Option<Standing>> {
-        let (kind, permits, limit) = mode_columns(claim.mode);
+        let (_, permits, limit) = mode_columns(claim.mode);
         if !self.quiet.has(line) || permits > limit {
             return Ok(None);
         }
-        let who = &claim.who;
-        let params = vec![
-            param(Bits(line), Type::UUID),
-            param(Bits(claim.id.as_u128()), Type::UUID),
-            param(kind, Type::INT2),
-            param(permits, Type::INT8),
-            param(limit, Type::INT8),
-            param(micros(claim.lease), Type::INT8),
-            param(who.owner.clone(), Type::TEXT),
-            param(who.host.clone(), Type::TEXT),
-            param(i64::from(who.pid), Type::INT8),
-            param(claim.identity.as_deref().map(str::to_owned), Type::TEXT),
-            param(self.process, Type::UUID),
-            param(self.letters.is_none(), Type::BOOL),
-        ];
+        let params = self.columns(line, claim);
         let rows = self.way_of(line).ask("join", Ask::JoinAlone, params).await?;
         let Some(row) = rows.first() else {
             self.quiet.note(line, false);
@@ -122,24 +111,8 @@ impl Verbs {
     }
 
     async fn join_line(&self, line: u128, claim: &Claim, wait: bool) -> Result<Standing> {
-        let (kind, permits, limit) = mode_columns(claim.mode);
-        let who = &claim.who;
-        let params = vec![
-            param(Bits(line), Type::UUID),
-            param(claim.name.as_str().to_owned(), Type::TEXT),
-            param(Bits(claim.id.as_u128()), Type::UUID),
-            param(kind, Type::INT2),
-            param(permits, Type::INT8),
-            param(limit, Type::INT8),
-            param(micros(claim.lease), Type::INT8),
-            param(wait, Type::BOOL),
-            param(who.owner.clone(), Type::TEXT),
-            param(who.host.clone(), Type::TEXT),
-            param(i64::from(who.pid), Type::INT8),
-            param(claim.identity.as_deref().map(str::to_owned), Type::TEXT),
-            param(self.process, Type::UUID),
-            param(self.letters.is_none(), Type::BOOL),
-        ];
+        let mut params = self.columns(line, claim);
+        params.extend([param(claim.name.as_str().to_owned(), Type::TEXT), param(wait, Type::BOOL)]);
         let answer = self.way_of(line).routine("join", Ask::Join, params).await?;
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
@@ -148,6 +121,26 @@ impl Verbs {
         }
         self.quiet.note(line, answer.is_alone());
         answer.standing().ok_or_else(|| nonsense("join", &self.address))
+    }
+
+    /// A claim, as both ways of joining begin.
+    fn columns(&self, line: u128, claim: &Claim) -> Vec<Param> {
+        let (kind, permits, limit) = mode_columns(claim.mode);
+        let who = &claim.who;
+        vec![
+            param(Bits(line), Type::UUID),
+            param(Bits(claim.id.as_u128()), Type::UUID),
+            param(kind, Type::INT2),
+            param(permits, Type::INT8),
+            param(limit, Type::INT8),
+            param(micros(claim.lease), Type::INT8),
+            param(who.owner.clone(), Type::TEXT),
+            param(who.host.clone(), Type::TEXT),
+            param(i64::from(who.pid), Type::INT8),
+            param(claim.identity.as_deref().map(str::to_owned), Type::TEXT),
+            param(self.process, Type::UUID),
+            param(self.letters.is_none(), Type::BOOL),
+        ]
     }
 
     fn note(&self, id: ClaimId, standing: Standing) {
@@ -190,7 +183,8 @@ impl Verbs {
     }
 
     pub(super) async fn leave(&self, place: &Place) -> Result<()> {
-        self.joining.ended(place.id).await;
+        let mut turn = self.turns.next(place.id);
+        turn.comes().await;
         if let Some(letters) = &self.letters {
             letters.forget(place.id);
         }

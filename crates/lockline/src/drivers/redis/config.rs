@@ -83,12 +83,11 @@ impl Replicas {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum RestartGuard {
-    /// Nobody gets in until the longest lease from before the restart must have ended, unless the server keeps its data
-    /// in an append-only file.
+    /// Nobody gets in until the longest lease from before the restart must have ended, unless the server writes
+    /// everything to an append-only file before it answers (`appendfsync always`).
     #[default]
     On,
-    /// The same, whatever the server says about its data: an append-only file may lack the last second after a power
-    /// loss.
+    /// The same, whatever the server says about its data: a disk may lose what it said it had written.
     Always,
     /// Locks are handed out at once. Two holders are possible after a restart; tokens still rise.
     Off,

@@ -14,6 +14,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// The oldest version whose commands the scripts use: `SET … GET` and `ZADD … GT`.
 const OLDEST: (u32, u32) = (6, 2);
 
+/// When an append-only file is written: an option, and here a key beside those of `INFO`.
+const APPENDFSYNC: &str = "appendfsync";
+
 /// One life of a server as a primary: from its start, or from its promotion, to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Incarnation {
@@ -62,8 +65,14 @@ impl Info {
         self.get("connected_slaves").parse().unwrap_or(0)
     }
 
-    /// Whether what it answered is on disk, or soon will be, and is read again when it is started again.
+    /// Whether what it answered was on disk before, and is read again when it is started again. With `everysec`, the usual
+    /// setting, Redis answers for up to two seconds before it writes while the disk is slow, and also a server that merely crashed
+    /// lacks that; with `no` one that lost its power does.
     pub(super) fn keeps_its_data(&self) -> bool {
+        self.has_append_only_file() && self.get(APPENDFSYNC) == "always"
+    }
+
+    fn has_append_only_file(&self) -> bool {
         self.get("aof_enabled") == "1"
     }
 
@@ -161,7 +170,20 @@ impl Info {
 
 pub(super) async fn info(connection: &mut impl ConnectionLike) -> RedisResult<Info> {
     let text: String = redis::cmd("INFO").query_async(connection).await?;
-    Ok(Info::parse(&text))
+    let mut info = Info::parse(&text);
+    if info.has_append_only_file() {
+        // Whoever may not ask is not told that the server keeps everything.
+        let asked: RedisResult<HashMap<String, String>> =
+            redis::cmd("CONFIG").arg("GET").arg(APPENDFSYNC).query_async(connection).await;
+        match asked {
+            Ok(says) => info.0.extend(says),
+            Err(e) if e.is_io_error() => return Err(e),
+            Err(e) => {
+                tracing::debug!(error = %e, "the server does not say when it writes its append-only file")
+            }
+        }
+    }
+    Ok(info)
 }
 
 /// Decides whether nobody may get in yet. Who first meets a life of a server decides for all, and writes it down in the
@@ -276,14 +298,22 @@ mod tests {
         assert_eq!(ends("uptime_in_seconds:61", None, &config), None);
         assert_eq!(ends("uptime_in_seconds:61", Some("me"), &config), None);
         assert_eq!(ends("uptime_in_seconds:61", Some("other"), &config), Some(minute));
-        assert_eq!(ends("uptime_in_seconds:1\r\naof_enabled:1", Some("other"), &config), None);
+        let kept = "uptime_in_seconds:1\r\naof_enabled:1\r\nappendfsync:always";
+        assert_eq!(ends(kept, Some("other"), &config), None);
+        for sooner in ["aof_enabled:1", "aof_enabled:1\r\nappendfsync:everysec", "appendfsync:always"] {
+            assert_eq!(
+                ends(&format!("uptime_in_seconds:0\r\n{sooner}"), None, &config),
+                Some(minute),
+                "{sooner}"
+            );
+        }
         assert_eq!(ends("uptime_in_seconds:99\r\naof_enabled:1", Some("other"), &config), Some(minute));
         let promoted = "uptime_in_seconds:99\r\naof_enabled:1\r\nsecond_repl_offset:17";
         assert_eq!(ends(promoted, None, &config), Some(minute));
         assert_eq!(ends("uptime_in_seconds:99\r\nsecond_repl_offset:-1", None, &config), None);
         assert_ne!(info(promoted).life(), info("second_repl_offset:18").life());
         let always = config.clone().restart_guard(RestartGuard::Always);
-        assert_eq!(ends("uptime_in_seconds:1\r\naof_enabled:1", None, &always), Some(minute));
+        assert_eq!(ends(kept, None, &always), Some(minute));
         let off = config.restart_guard(RestartGuard::Off);
         assert_eq!(ends("uptime_in_seconds:1", Some("other"), &off), None);
     }

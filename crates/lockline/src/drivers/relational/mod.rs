@@ -9,7 +9,6 @@ mod address;
 mod answer;
 #[cfg(test)]
 pub(super) mod certificates;
-mod joining;
 mod letters;
 mod quiet;
 #[cfg(test)]
@@ -20,7 +19,6 @@ pub(super) use address::{Login, host_and_port, warn_of_clear_password};
 pub(super) use answer::Answer;
 #[cfg(feature = "postgres")]
 pub(super) use answer::decode_bell;
-pub(super) use joining::Joining;
 pub(super) use letters::LetterBox;
 pub(super) use quiet::QuietLines;
 pub(super) use view::{ClaimRow, assemble};

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::error::is_a_gap;
 use super::node::Data;
 use super::session::{Session, Sessions, next_turn};
 use crate::driver::Bells;
+use crate::drivers::turns::Turns;
 use crate::drivers::under_way::UnderWay;
 use crate::error::Result;
 use crate::line::{Bell, ClaimId, News, Ticket};
@@ -29,6 +30,7 @@ pub(super) struct Inner {
     pub(super) clock: Clock,
     runtime: Handle,
     claims: Mutex<HashMap<(Name, ClaimId), Arc<Entry>>>,
+    turns: Turns,
     janitor: Arc<Janitor>,
 }
 
@@ -59,9 +61,8 @@ pub(super) struct Entry {
 #[derive(Default)]
 struct State {
     spot: Option<Spot>,
-    /// Verbs that are under way, and the end of the last of them.
+    /// Verbs that are under way.
     under_way: usize,
-    last: Option<oneshot::Receiver<()>>,
 }
 
 /// Where a claim stands.
@@ -120,6 +121,7 @@ impl Inner {
             clock: Clock::Boot,
             runtime: Handle::current(),
             claims: Mutex::default(),
+            turns: Turns::default(),
             janitor: Arc::default(),
         });
         inner.runtime.spawn(clean_up(Arc::downgrade(&inner), inner.janitor.clone(), inner.clock));
@@ -189,28 +191,20 @@ impl Inner {
         T: Send + 'static,
         W: Future<Output = Result<T>> + Send + 'static,
     {
-        let (done, when_done) = oneshot::channel::<()>();
-        let (entry, before) = {
+        let entry = {
             let mut claims = locked(&self.claims);
             let fresh = || Arc::new(Entry { name: name.clone(), id, state: Mutex::default() });
             let entry = claims.entry((name.clone(), id)).or_insert_with(fresh).clone();
-            let mut state = locked(&entry.state);
-            state.under_way += 1;
-            let before = state.last.replace(when_done);
-            drop(state);
-            (entry, before)
+            locked(&entry.state).under_way += 1;
+            entry
         };
+        let (mut turn, inner) = (self.turns.next(id), self.clone());
         let work = work(self.clone(), entry.clone());
-        let inner = self.clone();
         UnderWay::new(&self.runtime, async move {
-            if let Some(before) = before {
-                // Also when the one before was dropped with its runtime.
-                let _ = before.await;
-            }
+            turn.comes().await;
             let result = work.await;
             locked(&entry.state).under_way -= 1;
             inner.forget_if_idle(&entry);
-            drop(done);
             result
         })
     }

@@ -2,8 +2,8 @@
 -- another mode: it would wait for itself. `alone` behind a standing: `lines` keeps the claim, and join_alone.sql and
 -- leave_alone.sql will do for this line until somebody comes.
 CREATE OR REPLACE FUNCTION "lockline".join(
-    p_line uuid, p_name text, p_id uuid, p_kind smallint, p_permits bigint, p_limit bigint, p_lease bigint,
-    p_wait boolean, p_owner text, p_host text, p_pid bigint, p_identity text, p_me uuid, p_listens boolean
+    p_line uuid, p_id uuid, p_kind smallint, p_permits bigint, p_limit bigint, p_lease bigint, p_owner text,
+    p_host text, p_pid bigint, p_identity text, p_me uuid, p_listens boolean, p_name text, p_wait boolean
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     l_last bigint;

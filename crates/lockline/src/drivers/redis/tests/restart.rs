@@ -89,7 +89,7 @@ async fn a_restart_is_noticed_and_guarded_and_tokens_rise() {
 }
 
 #[tokio::test]
-async fn an_append_only_file_needs_no_guard() {
+async fn what_is_written_before_it_is_answered_needs_no_guard() {
     if !included() {
         return;
     }
@@ -109,6 +109,20 @@ async fn an_append_only_file_needs_no_guard() {
     };
     assert_eq!(standing, Standing::In { ticket });
     assert!(is_in(&redis.join(&claim("b", Mode::Exclusive, LEASE), false).await.unwrap()));
+}
+
+/// Redis' usual setting: it may answer before it writes.
+#[tokio::test]
+async fn an_append_only_file_that_is_written_later_is_guarded() {
+    if !included() {
+        return;
+    }
+    let mut server = Server::start(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    server.kill();
+    server.up();
+    let (redis, _) = guarded(server.config()).await;
+    assert_eq!(redis.info().guarantees.fencing, Fencing::ClockBounded);
+    assert!(!is_in(&redis.join(&claim("a", Mode::Exclusive, LEASE), false).await.unwrap()));
 }
 
 /// The clock of a server was set back by an hour after its guard had ended: one more guard, and then no other, although the
