@@ -111,8 +111,8 @@ fn bench(args: &[String]) -> Result<()> {
     let mut command = release(&["lockline-bench"], &features)?;
     // A database waits for its disk with every commit, and so does its floor's; the others are measured as they are run.
     let fleet = match engine.feature {
-        Some("postgres" | "mysql") => engines::Fleet::start_in_memory(&[engine])?,
-        _ => engines::Fleet::start(&[engine])?,
+        Some("postgres" | "mysql") => engines::Fleet::start(&[engine])?,
+        _ => engines::Fleet::start_on_disk(&[engine])?,
     };
     let url = fleet.url(engine.name).context("the server has no address")?;
     let outcome = shell::run(command.args(args).args(["--url", &url]));

@@ -75,27 +75,9 @@ fn signals_are_passed_on_and_the_lock_stays_until_the_command_has_ended() {
 fn what_was_ignored_stays_ignored() {
     let lab = Lab::new();
     let script = "trap '' HUP; exec \"$0\" run x -- sh -c 'kill -HUP $$; echo survived'";
-    let said = common::said(lab.command(&[]).into_shell(script).output().unwrap());
+    let said =
+        common::said(common::started_by("sh", &["-c", script], &lab.bare_command(&[])).output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (Some(0), "survived\n"), "{said:?}");
-}
-
-trait IntoShell {
-    fn into_shell(self, script: &str) -> std::process::Command;
-}
-
-impl IntoShell for std::process::Command {
-    /// The same environment, but a shell that gets the program as `$0`.
-    fn into_shell(self, script: &str) -> std::process::Command {
-        let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", script]).arg(self.get_program());
-        for (key, value) in self.get_envs() {
-            match value {
-                Some(value) => shell.env(key, value),
-                None => shell.env_remove(key),
-            };
-        }
-        shell
-    }
 }
 
 #[test]

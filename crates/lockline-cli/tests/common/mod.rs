@@ -35,13 +35,20 @@ impl Lab {
 
     /// `lockline ARGS`, not yet started.
     pub fn command(&self, args: &[&str]) -> Command {
+        // Whoever runs the tests in the background of a shell has them ignore signals that the command is to hear.
+        let mut command = started_by("env", &["--default-signal"], &self.bare_command(args));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// The same with the signals that are ignored here.
+    pub fn bare_command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockline"));
         command
             .args(args)
             .env("XDG_STATE_HOME", self.state.path())
             .env_remove("LOCKLINE_URL")
             .env_remove("NO_COLOR");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
@@ -90,6 +97,19 @@ impl Lab {
         until("the claim stands in line", || self.counts(name).1 == before + 1);
         child
     }
+}
+
+/// A program, with its own arguments, that gets a command and its environment.
+pub fn started_by(program: &str, args: &[&str], command: &Command) -> Command {
+    let mut outer = Command::new(program);
+    outer.args(args).arg(command.get_program()).args(command.get_args());
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(key, value),
+            None => outer.env_remove(key),
+        };
+    }
+    outer
 }
 
 /// A lock that is held by a shell script.
