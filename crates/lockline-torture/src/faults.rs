@@ -61,7 +61,7 @@ pub(crate) fn choose(
         possible.extend([Fault::RunOutOfMemory; 2]);
     }
     if server.disk.is_some() {
-        possible.extend([Fault::FillDisk(spare(chance)); 2]);
+        possible.extend([Fault::FillDisk(spare(chance)); 3]);
     }
     if server.has_clock() {
         possible.extend([step(server, chance); 2]);

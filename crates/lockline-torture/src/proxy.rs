@@ -1,5 +1,6 @@
 //! A proxy between the clients and one server: it cuts, holds back, swallows and delays.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -7,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::frames::{self, Protocol};
+use crate::frames::{self, Ports, Protocol};
 
 /// What becomes of bytes in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,23 +37,43 @@ struct Weather {
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) address: String,
+    /// Where it leads to.
+    pub(crate) server: String,
     weather: watch::Sender<Weather>,
     /// What passes, if bells can be told from it.
     pub(crate) protocol: Option<Protocol>,
 }
 
 impl Proxy {
-    pub(crate) async fn to(server: &str, protocol: Option<Protocol>) -> anyhow::Result<Proxy> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for a proxy")?;
-        let address = listener.local_addr()?.to_string();
+    /// One to each of these servers. Where an answer names one of them, the client reads its proxy's address instead.
+    pub(crate) async fn to_all(servers: &[String], protocol: Option<Protocol>) -> anyhow::Result<Vec<Proxy>> {
+        let mut doors = Vec::new();
+        for server in servers {
+            let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for a proxy")?;
+            doors.push((server.clone(), listener.local_addr()?.to_string(), listener));
+        }
+        let ports = Ports::new(doors.iter().map(|(server, address, _)| (server.as_str(), address.as_str())))?;
+        let ports = Arc::new(ports);
+        let open = |(server, address, listener)| Proxy::open(server, address, listener, protocol, &ports);
+        Ok(doors.into_iter().map(open).collect())
+    }
+
+    fn open(
+        server: String,
+        address: String,
+        listener: TcpListener,
+        protocol: Option<Protocol>,
+        ports: &Arc<Ports>,
+    ) -> Proxy {
         let (weather, forecast) = watch::channel(Weather::default());
-        let server = server.to_owned();
+        let (goal, ports) = (server.clone(), ports.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(connect(client, server.clone(), protocol, forecast.clone()));
+                let reads = protocol.map(|protocol| Reader { protocol, ports: ports.clone() });
+                tokio::spawn(connect(client, goal.clone(), reads, forecast.clone()));
             }
         });
-        Ok(Proxy { address, weather, protocol })
+        Proxy { address, server, weather, protocol }
     }
 
     pub(crate) fn turns(&self, requests: Flow, answers: Flow) {
@@ -64,11 +85,17 @@ impl Proxy {
     }
 }
 
+/// What reads the answers of a server whose protocol is known.
+struct Reader {
+    protocol: Protocol,
+    ports: Arc<Ports>,
+}
+
 /// One connection, until it is cut or either side ends it.
 async fn connect(
     client: TcpStream,
     server: String,
-    protocol: Option<Protocol>,
+    reader: Option<Reader>,
     mut weather: watch::Receiver<Weather>,
 ) {
     let cuts = weather.borrow().cuts;
@@ -80,7 +107,7 @@ async fn connect(
     let (requests, answers) = (weather.clone(), weather.clone());
     tokio::select! {
         () = pump(from_client, to_server, None, requests, |weather| weather.requests) => {}
-        () = pump(from_server, to_client, protocol, answers, |weather| weather.answers) => {}
+        () = pump(from_server, to_client, reader, answers, |weather| weather.answers) => {}
         _ = weather.wait_for(|weather| weather.cuts != cuts) => {}
     }
 }
@@ -88,7 +115,7 @@ async fn connect(
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    protocol: Option<Protocol>,
+    reader: Option<Reader>,
     mut weather: watch::Receiver<Weather>,
     flow: fn(&Weather) -> Flow,
 ) {
@@ -105,11 +132,11 @@ async fn pump(
             Flow::Takes(time) => tokio::time::sleep(time).await,
             Flow::Passes | Flow::IsHeld | Flow::LosesBells => {}
         }
-        let passes = match protocol {
+        let passes = match &reader {
             None => to.write_all(&buffer[..read]).await,
-            Some(protocol) => {
+            Some(reader) => {
                 waiting.extend_from_slice(&buffer[..read]);
-                to.write_all(&whole(protocol, &mut waiting, now == Flow::LosesBells)).await
+                to.write_all(&reader.whole(&mut waiting, now == Flow::LosesBells)).await
             }
         };
         if passes.is_err() {
@@ -118,16 +145,24 @@ async fn pump(
     }
 }
 
-/// Takes the whole messages out of what has arrived, and leaves out the bells if they are to be lost.
-fn whole(protocol: Protocol, waiting: &mut Vec<u8>, loses_bells: bool) -> Vec<u8> {
-    let mut passing = Vec::with_capacity(waiting.len());
-    let mut at = 0;
-    while let Some((length, is_bell)) = frames::first(protocol, &waiting[at..]) {
-        if !(is_bell && loses_bells) {
-            passing.extend_from_slice(&waiting[at..at + length]);
+impl Reader {
+    /// Takes the whole messages out of what has arrived, and leaves out the bells if they are to be lost.
+    fn whole(&self, waiting: &mut Vec<u8>, loses_bells: bool) -> Vec<u8> {
+        let mut passing = Vec::with_capacity(waiting.len());
+        let mut at = 0;
+        while let Some((length, is_bell)) = frames::first(self.protocol, &waiting[at..]) {
+            let message = &waiting[at..at + length];
+            if is_bell && loses_bells {
+                passing.extend(frames::without_bell(self.protocol, message));
+            } else {
+                passing.extend_from_slice(message);
+            }
+            at += length;
         }
-        at += length;
+        waiting.drain(..at);
+        if self.protocol == Protocol::Resp {
+            self.ports.translate(&mut passing);
+        }
+        passing
     }
-    waiting.drain(..at);
-    passing
 }

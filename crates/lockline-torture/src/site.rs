@@ -86,7 +86,7 @@ impl Site {
         })
     }
 
-    /// Servers that somebody started for it. Those that tell clients the addresses of others are reached directly.
+    /// Servers that somebody started for it.
     pub(crate) async fn servers(plan: &Plan, description: Description, home: &Path) -> anyhow::Result<Site> {
         let engine = plan.engine.as_str();
         // A Redis server of its own loses its data now and then; if not, its clock is set back.
@@ -112,9 +112,7 @@ impl Site {
             wrong: None,
         };
         site.prepare(home, plan.own_mounts)?;
-        if !["redis-sentinel", "redis-cluster"].contains(&engine) {
-            site.put_proxies_between().await?;
-        }
+        site.put_proxies_between().await?;
         site.settle().await?;
         Ok(site)
     }
@@ -167,15 +165,23 @@ impl Site {
             None => (String::new(), hosts),
         };
         let protocol = match scheme {
-            "redis" | "redlock" => Some(Protocol::Resp),
+            "redis" | "redis-sentinel" | "redis-cluster" | "redlock" => Some(Protocol::Resp),
             "postgres" => Some(Protocol::Postgres),
             "zookeeper" => Some(Protocol::Zookeeper),
+            "etcd" => Some(Protocol::Etcd),
             _ => None,
         };
-        for host in hosts.split(',') {
-            self.ways.push(Proxy::to(host, protocol).await?);
-        }
-        let hosts: Vec<_> = self.ways.iter().map(|way| way.address.as_str()).collect();
+        let named: Vec<_> = hosts.split(',').map(str::to_owned).collect();
+        // Sentinels and nodes of a cluster send clients to others.
+        let reached = match scheme {
+            "redis-sentinel" | "redis-cluster" => {
+                self.servers.iter().map(|server| server.address.clone()).collect()
+            }
+            _ => named.clone(),
+        };
+        self.ways = Proxy::to_all(&reached, protocol).await?;
+        let ways = self.ways.iter().filter(|way| named.contains(&way.server));
+        let hosts: Vec<_> = ways.map(|way| way.address.as_str()).collect();
         self.url = format!("{scheme}://{login}{}{tail}", hosts.join(","));
         Ok(())
     }
