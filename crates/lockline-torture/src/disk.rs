@@ -5,7 +5,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 use rustix::fs::statvfs;
@@ -14,6 +14,15 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, mount_remount, 
 
 /// What it may hold, in bytes: more than any engine writes in a run.
 const ROOM: u64 = 8 << 30;
+
+/// Whether there can be such disks: it takes root, and not in every container.
+pub(crate) fn can_be_mounted() -> bool {
+    let tried = Command::new("unshare")
+        .args(["--mount", "mount", "-t", "tmpfs", "none", "/tmp"])
+        .stderr(Stdio::null())
+        .status();
+    tried.is_ok_and(|status| status.success())
+}
 
 /// Becomes the same program among mounts of its own. Returns only if that cannot be.
 pub(crate) fn among_own_mounts(words: impl IntoIterator<Item = String>) -> anyhow::Error {

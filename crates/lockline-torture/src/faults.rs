@@ -60,7 +60,7 @@ pub(crate) fn choose(
     if server.role == Role::Redis && leads != Some(false) {
         possible.extend([Fault::RunOutOfMemory; 2]);
     }
-    if server.disk.is_some() {
+    if server.needs_disk() {
         possible.extend([Fault::FillDisk(spare(chance)); 3]);
     }
     if server.has_clock() {

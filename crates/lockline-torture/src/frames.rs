@@ -14,6 +14,14 @@ pub(crate) enum Protocol {
     Zookeeper,
     /// etcd, gRPC in HTTP/2: only what a watch saw has events, in field 11.
     Etcd,
+    /// MariaDB: a bell is the answer to whoever waits inside the server, in a session that does nothing else.
+    Mysql,
+}
+
+/// Whether whoever asks this does nothing from now on but wait for bells.
+pub(crate) fn listens(protocol: Protocol, request: &[u8]) -> bool {
+    const WAITS: &[u8] = b"CALL lockline_watch(";
+    protocol == Protocol::Mysql && request.windows(WAITS.len()).any(|words| words == WAITS)
 }
 
 /// The length of the first whole message in `bytes` and whether it is a bell; `None` if more bytes are needed.
@@ -22,6 +30,8 @@ pub(crate) fn first(protocol: Protocol, bytes: &[u8]) -> Option<(usize, bool)> {
         Protocol::Resp => (resp(bytes, 0)?, bytes.first() == Some(&b'>') && !is_confirmation(bytes)),
         Protocol::Postgres => (1 + number(bytes, 1)?, bytes.first() == Some(&b'A')),
         Protocol::Zookeeper => (4 + number(bytes, 0)?, bytes.get(4..8) == Some(&[0xff; 4])),
+        // Whatever has come.
+        Protocol::Mysql => (bytes.len().max(1), false),
         Protocol::Etcd => {
             let length = HTTP2_HEAD + (number(bytes, 0)? >> 8);
             (length, bytes.get(..length).and_then(events).is_some_and(|events| !events.is_empty()))
@@ -191,6 +201,15 @@ mod tests {
         assert_eq!(first(Protocol::Postgres, b"Z\0\0\0\x05"), None);
         assert_eq!(first(Protocol::Zookeeper, b"\0\0\0\x05\xff\xff\xff\xff.."), Some((9, true)));
         assert_eq!(first(Protocol::Zookeeper, b"\0\0\0\x04\0\0\0\x01"), Some((8, false)));
+    }
+
+    #[test]
+    fn who_waits_in_mariadb_listens() {
+        let asks = b"\x21\0\0\0\x16CALL lockline_watch(?, ?, ?, ?)";
+        assert!(listens(Protocol::Mysql, asks) && !listens(Protocol::Postgres, asks));
+        assert!(!listens(Protocol::Mysql, b"CALL lockline_join(?)"));
+        assert_eq!(first(Protocol::Mysql, asks), Some((asks.len(), false)));
+        assert_eq!(first(Protocol::Mysql, b""), None);
     }
 
     #[test]

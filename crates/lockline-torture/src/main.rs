@@ -96,8 +96,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let is_root = rustix::process::geteuid().is_root();
-    if arguments.role.is_none() && is_root && !arguments.own_mounts {
+    if arguments.role.is_none() && !arguments.own_mounts && disk::can_be_mounted() {
         let words = std::iter::once("--own-mounts".to_owned()).chain(std::env::args().skip(1));
         return Err(disk::among_own_mounts(words));
     }
@@ -116,7 +115,10 @@ fn main() -> anyhow::Result<ExitCode> {
         own_mounts: arguments.own_mounts,
     };
     if !plan.own_mounts {
-        writeln!(std::io::stderr(), "no disk is filled: only root can mount one")?;
+        writeln!(
+            std::io::stderr(),
+            "no disk is filled: it takes root, unshare(1) and mount(8) to mount one"
+        )?;
     }
     let outcome = runtime.block_on(conductor::run(&plan))?;
     report::print(&plan, &outcome, arguments.json)?;

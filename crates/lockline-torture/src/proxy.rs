@@ -1,6 +1,6 @@
 //! A proxy between the clients and one server: it cuts, holds back, swallows and delays.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -69,8 +69,8 @@ impl Proxy {
         let (goal, ports) = (server.clone(), ports.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let reads = protocol.map(|protocol| Reader { protocol, ports: ports.clone() });
-                tokio::spawn(connect(client, goal.clone(), reads, forecast.clone()));
+                let reader = protocol.map(|protocol| Reader::new(protocol, ports.clone()));
+                tokio::spawn(connect(client, goal.clone(), reader, forecast.clone()));
             }
         });
         Proxy { address, server, weather, protocol }
@@ -85,10 +85,14 @@ impl Proxy {
     }
 }
 
-/// What reads the answers of a server whose protocol is known.
+/// What reads what passes on a connection whose protocol is known.
 struct Reader {
     protocol: Protocol,
     ports: Arc<Ports>,
+    /// Whether nothing but bells will come.
+    listens: bool,
+    /// The beginning of a message whose end has not come yet.
+    waiting: Vec<u8>,
 }
 
 /// One connection, until it is cut or either side ends it.
@@ -105,22 +109,37 @@ async fn connect(
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let (requests, answers) = (weather.clone(), weather.clone());
+    let reader = Mutex::new(reader);
+    let asks = |bytes: &[u8], _| {
+        if let Some(reader) = lock(&reader).as_mut() {
+            reader.listens |= frames::listens(reader.protocol, bytes);
+        }
+        Some(bytes.to_vec())
+    };
+    let says = |bytes: &[u8], loses_bells| match lock(&reader).as_mut() {
+        None => Some(bytes.to_vec()),
+        Some(reader) => reader.passes(bytes, loses_bells),
+    };
     tokio::select! {
-        () = pump(from_client, to_server, None, requests, |weather| weather.requests) => {}
-        () = pump(from_server, to_client, reader, answers, |weather| weather.answers) => {}
+        () = pump(from_client, to_server, asks, requests, |weather| weather.requests) => {}
+        () = pump(from_server, to_client, says, answers, |weather| weather.answers) => {}
         _ = weather.wait_for(|weather| weather.cuts != cuts) => {}
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `reads` says what passes; `None`: nothing any more, and the connection ends with the weather.
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    reader: Option<Reader>,
+    mut reads: impl FnMut(&[u8], bool) -> Option<Vec<u8>>,
     mut weather: watch::Receiver<Weather>,
     flow: fn(&Weather) -> Flow,
 ) {
     let mut buffer = vec![0; 16 << 10];
-    let mut waiting = Vec::new();
     loop {
         let Ok(read @ 1..) = from.read(&mut buffer).await else { return };
         let Ok(now) = weather.wait_for(|weather| flow(weather) != Flow::IsHeld).await.map(|now| flow(&now))
@@ -132,37 +151,43 @@ async fn pump(
             Flow::Takes(time) => tokio::time::sleep(time).await,
             Flow::Passes | Flow::IsHeld | Flow::LosesBells => {}
         }
-        let passes = match &reader {
-            None => to.write_all(&buffer[..read]).await,
-            Some(reader) => {
-                waiting.extend_from_slice(&buffer[..read]);
-                to.write_all(&reader.whole(&mut waiting, now == Flow::LosesBells)).await
-            }
+        let Some(passing) = reads(&buffer[..read], now == Flow::LosesBells) else {
+            let _ = weather.wait_for(|weather| flow(weather) != Flow::LosesBells).await;
+            return;
         };
-        if passes.is_err() {
+        if to.write_all(&passing).await.is_err() {
             return;
         }
     }
 }
 
 impl Reader {
+    fn new(protocol: Protocol, ports: Arc<Ports>) -> Reader {
+        Reader { protocol, ports, listens: false, waiting: Vec::new() }
+    }
+
     /// Takes the whole messages out of what has arrived, and leaves out the bells if they are to be lost.
-    fn whole(&self, waiting: &mut Vec<u8>, loses_bells: bool) -> Vec<u8> {
+    fn passes(&mut self, bytes: &[u8], loses_bells: bool) -> Option<Vec<u8>> {
+        if self.listens && loses_bells {
+            return None;
+        }
+        let Reader { protocol, ports, waiting, .. } = self;
+        waiting.extend_from_slice(bytes);
         let mut passing = Vec::with_capacity(waiting.len());
         let mut at = 0;
-        while let Some((length, is_bell)) = frames::first(self.protocol, &waiting[at..]) {
+        while let Some((length, is_bell)) = frames::first(*protocol, &waiting[at..]) {
             let message = &waiting[at..at + length];
             if is_bell && loses_bells {
-                passing.extend(frames::without_bell(self.protocol, message));
+                passing.extend(frames::without_bell(*protocol, message));
             } else {
                 passing.extend_from_slice(message);
             }
             at += length;
         }
         waiting.drain(..at);
-        if self.protocol == Protocol::Resp {
-            self.ports.translate(&mut passing);
+        if *protocol == Protocol::Resp {
+            ports.translate(&mut passing);
         }
-        passing
+        Some(passing)
     }
 }

@@ -88,8 +88,7 @@ impl Server {
         // To PostgreSQL, "end when all have gone" and "end now" are two signals.
         self.signal(if self.role == Role::Postgres { Signal::INT } else { Signal::TERM });
         self.wait_for_end()?;
-        // Redis needs no disk to answer.
-        if own_mounts && !matches!(self.role, Role::Redis | Role::Sentinel | Role::Pgbouncer) {
+        if own_mounts && self.role != Role::Pgbouncer {
             self.disk = Some(Disk::in_place_of(&self.folder)?);
         }
         self.start()
@@ -185,6 +184,11 @@ impl Server {
             all.extend(pids.filter(|pid| parent(*pid) == Some(self.pid)));
         }
         all
+    }
+
+    /// Whether it would notice that its disk is full. Redis needs one only if it keeps its data.
+    pub(crate) fn needs_disk(&self) -> bool {
+        self.disk.is_some() && (self.role != Role::Redis || self.durable)
     }
 
     pub(crate) fn has_clock(&self) -> bool {

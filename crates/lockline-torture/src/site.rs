@@ -169,6 +169,7 @@ impl Site {
             "postgres" => Some(Protocol::Postgres),
             "zookeeper" => Some(Protocol::Zookeeper),
             "etcd" => Some(Protocol::Etcd),
+            "mysql" => Some(Protocol::Mysql),
             _ => None,
         };
         let named: Vec<_> = hosts.split(',').map(str::to_owned).collect();
