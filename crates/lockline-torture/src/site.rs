@@ -325,7 +325,12 @@ impl Site {
             Wrong::OutOfMemory(server) => faults::limit_memory(&self.servers[server], false)?,
             Wrong::FileOutOfDisk => self.disk.as_ref().map_or(Ok(()), Disk::free)?,
             Wrong::OutOfDisk(index) => {
-                self.servers[index].disk.as_ref().map_or(Ok(()), Disk::free)?;
+                let server = &mut self.servers[index];
+                server.disk.as_ref().map_or(Ok(()), Disk::free)?;
+                if server.role == Role::Zookeeper {
+                    // What could not write its log may stay half dead: its operator has to see to it.
+                    server.kill()?;
+                }
                 self.wrong = Some((Wrong::Starting(index), Instant::now()));
             }
             Wrong::Down(index) => {
