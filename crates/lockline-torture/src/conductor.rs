@@ -28,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) clients: usize,
     pub(crate) spread: u64,
+    /// Whether disks can be mounted that nobody else sees.
+    pub(crate) own_mounts: bool,
 }
 
 impl Plan {
@@ -86,9 +88,9 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
     let site = match &plan.site {
         Some(file) => {
             let description: Description = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-            Site::servers(&plan.engine, description, folder.path(), plan.seed.is_multiple_of(2)).await?
+            Site::servers(plan, description, folder.path()).await?
         }
-        None if plan.engine == "sqlite" => Site::file(folder.path()),
+        None if plan.engine == "sqlite" => Site::file(folder.path(), plan.own_mounts)?,
         None => bail!("where is {:?}? `cargo xtask torture` starts it and says so", plan.engine),
     };
     let locks = Locks::connect(&site.direct).await?;
@@ -192,7 +194,7 @@ impl Stage {
                 self.count("stop");
             }
             // A stopped server would keep the conductor from going on.
-            _ if self.site.is_hurt() => {}
+            _ if self.site.may_be_silent() => {}
             _ => self.evict(locks).await?,
         }
         Ok(())

@@ -27,10 +27,19 @@ pub(crate) enum Fault {
     StepClock(i64),
     /// Killed, and its standby takes over.
     Promote,
+    /// It has no memory for anything new.
+    RunOutOfMemory,
+    /// Its disk has room for so many bytes and no more.
+    FillDisk(u64),
 }
 
 /// One that fits the engine.
-pub(crate) fn choose(engine: &str, server: &Server, chance: &mut fastrand::Rng) -> Fault {
+pub(crate) fn choose(
+    engine: &str,
+    server: &Server,
+    leads: Option<bool>,
+    chance: &mut fastrand::Rng,
+) -> Fault {
     let mut possible = vec![Fault::Stop, Fault::Stop];
     match server.role {
         // These come back in a moment.
@@ -46,6 +55,13 @@ pub(crate) fn choose(engine: &str, server: &Server, chance: &mut fastrand::Rng) 
     }
     if engine == "postgres-standby" {
         possible.push(Fault::Promote);
+    }
+    // Who only copies what another one has takes it whatever memory it needs.
+    if server.role == Role::Redis && leads != Some(false) {
+        possible.extend([Fault::RunOutOfMemory; 2]);
+    }
+    if server.needs_disk() {
+        possible.extend([Fault::FillDisk(spare(chance)); 3]);
     }
     if server.has_clock() {
         possible.extend([step(server, chance); 2]);
@@ -77,6 +93,18 @@ fn step(server: &Server, chance: &mut fastrand::Rng) -> Fault {
     })
 }
 
+/// What is left on a full disk: mostly nothing, and sometimes as much as lets it end in the middle of something.
+pub(crate) fn spare(chance: &mut fastrand::Rng) -> u64 {
+    if chance.bool() { 0 } else { chance.u64(..256 << 10) }
+}
+
+/// Takes a Redis server's memory away, or gives it back.
+pub(crate) fn limit_memory(server: &Server, limited: bool) -> anyhow::Result<()> {
+    let says = ask(server.port(), &["CONFIG", "SET", "maxmemory", if limited { "1" } else { "0" }])?;
+    ensure!(says == "OK", "{}: {says}", server.address);
+    Ok(())
+}
+
 /// How it is counted.
 pub(crate) fn name(fault: Fault, leads: Option<bool>) -> &'static str {
     match (fault, leads) {
@@ -92,6 +120,8 @@ pub(crate) fn name(fault: Fault, leads: Option<bool>) -> &'static str {
         (Fault::StepClock(by), _) if by < 0 => "clock set back",
         (Fault::StepClock(_), _) => "clock set forward",
         (Fault::Promote, _) => "standby promoted",
+        (Fault::RunOutOfMemory, _) => "server out of memory",
+        (Fault::FillDisk(_), _) => "disk full",
     }
 }
 
@@ -165,7 +195,7 @@ pub(crate) fn promote(all: &mut [Server], old: usize) -> anyhow::Result<()> {
     psql(&all[new], all, "ALTER SYSTEM RESET synchronous_standby_names")?;
     psql(&all[new], all, "SELECT pg_reload_conf()")?;
     let data = all[old].folder.clone();
-    std::fs::remove_dir_all(&data)?;
+    all[old].empty()?;
     let program = all[new].beside("pg_basebackup").context("there is no pg_basebackup")?;
     let from = format!("host=127.0.0.1 port={} user=postgres application_name=standby", all[new].port());
     run(all[new]

@@ -8,6 +8,7 @@
 mod check;
 mod client;
 mod conductor;
+mod disk;
 mod document;
 mod faults;
 mod frames;
@@ -63,6 +64,9 @@ struct Arguments {
     /// Makes the table of a file of such objects, instead of torturing anybody.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Says that this process has mounts of its own already.
+    #[arg(long, hide = true)]
+    own_mounts: bool,
     /// Puts that table into this document, between its marks, instead of printing it.
     #[arg(long, value_name = "DOCUMENT", requires = "report")]
     into: Option<PathBuf>,
@@ -92,6 +96,10 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    if arguments.role.is_none() && !arguments.own_mounts && disk::can_be_mounted() {
+        let words = std::iter::once("--own-mounts".to_owned()).chain(std::env::args().skip(1));
+        return Err(disk::among_own_mounts(words));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     if let Some(Role::Client(client)) = arguments.role {
         runtime.block_on(client::run(&client))?;
@@ -104,7 +112,14 @@ fn main() -> anyhow::Result<ExitCode> {
         seed: arguments.seed.unwrap_or_else(|| fastrand::u64(..)),
         clients: arguments.clients,
         spread: arguments.spread,
+        own_mounts: arguments.own_mounts,
     };
+    if !plan.own_mounts {
+        writeln!(
+            std::io::stderr(),
+            "no disk is filled: it takes root, unshare(1) and mount(8) to mount one"
+        )?;
+    }
     let outcome = runtime.block_on(conductor::run(&plan))?;
     report::print(&plan, &outcome, arguments.json)?;
     Ok(if outcome.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

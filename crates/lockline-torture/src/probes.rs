@@ -13,7 +13,10 @@ use crate::servers::{Role, Server};
 /// Whether it answers.
 pub(crate) fn answers(server: &Server, all: &[Server]) -> bool {
     match server.role {
-        Role::Redis | Role::Sentinel => ask(server.port(), &["PING"]).is_ok_and(|answer| answer == "PONG"),
+        // What it could not write to a full disk it writes when it tries again: only then it has everything that it answered.
+        Role::Redis => ask(server.port(), &["INFO", "persistence"])
+            .is_ok_and(|says| says.contains("\nloading:0") && says.contains("aof_last_write_status:ok")),
+        Role::Sentinel => ask(server.port(), &["PING"]).is_ok_and(|answer| answer == "PONG"),
         Role::Zookeeper => talk(&server.address, "srvr").is_ok_and(|answer| answer.contains("Mode:")),
         Role::Etcd => talk(&server.address, "GET /health HTTP/1.0\r\n\r\n")
             .is_ok_and(|answer| answer.contains("\"health\":\"true\"")),

@@ -1,5 +1,6 @@
 //! A proxy between the clients and one server: it cuts, holds back, swallows and delays.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -7,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::frames::{self, Protocol};
+use crate::frames::{self, Ports, Protocol};
 
 /// What becomes of bytes in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,23 +37,43 @@ struct Weather {
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) address: String,
+    /// Where it leads to.
+    pub(crate) server: String,
     weather: watch::Sender<Weather>,
     /// What passes, if bells can be told from it.
     pub(crate) protocol: Option<Protocol>,
 }
 
 impl Proxy {
-    pub(crate) async fn to(server: &str, protocol: Option<Protocol>) -> anyhow::Result<Proxy> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for a proxy")?;
-        let address = listener.local_addr()?.to_string();
+    /// One to each of these servers. Where an answer names one of them, the client reads its proxy's address instead.
+    pub(crate) async fn to_all(servers: &[String], protocol: Option<Protocol>) -> anyhow::Result<Vec<Proxy>> {
+        let mut doors = Vec::new();
+        for server in servers {
+            let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for a proxy")?;
+            doors.push((server.clone(), listener.local_addr()?.to_string(), listener));
+        }
+        let ports = Ports::new(doors.iter().map(|(server, address, _)| (server.as_str(), address.as_str())))?;
+        let ports = Arc::new(ports);
+        let open = |(server, address, listener)| Proxy::open(server, address, listener, protocol, &ports);
+        Ok(doors.into_iter().map(open).collect())
+    }
+
+    fn open(
+        server: String,
+        address: String,
+        listener: TcpListener,
+        protocol: Option<Protocol>,
+        ports: &Arc<Ports>,
+    ) -> Proxy {
         let (weather, forecast) = watch::channel(Weather::default());
-        let server = server.to_owned();
+        let (goal, ports) = (server.clone(), ports.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(connect(client, server.clone(), protocol, forecast.clone()));
+                let reader = protocol.map(|protocol| Reader::new(protocol, ports.clone()));
+                tokio::spawn(connect(client, goal.clone(), reader, forecast.clone()));
             }
         });
-        Ok(Proxy { address, weather, protocol })
+        Proxy { address, server, weather, protocol }
     }
 
     pub(crate) fn turns(&self, requests: Flow, answers: Flow) {
@@ -64,11 +85,21 @@ impl Proxy {
     }
 }
 
+/// What reads what passes on a connection whose protocol is known.
+struct Reader {
+    protocol: Protocol,
+    ports: Arc<Ports>,
+    /// Whether nothing but bells will come.
+    listens: bool,
+    /// The beginning of a message whose end has not come yet.
+    waiting: Vec<u8>,
+}
+
 /// One connection, until it is cut or either side ends it.
 async fn connect(
     client: TcpStream,
     server: String,
-    protocol: Option<Protocol>,
+    reader: Option<Reader>,
     mut weather: watch::Receiver<Weather>,
 ) {
     let cuts = weather.borrow().cuts;
@@ -78,22 +109,37 @@ async fn connect(
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let (requests, answers) = (weather.clone(), weather.clone());
+    let reader = Mutex::new(reader);
+    let asks = |bytes: &[u8], _| {
+        if let Some(reader) = lock(&reader).as_mut() {
+            reader.listens |= frames::listens(reader.protocol, bytes);
+        }
+        Some(bytes.to_vec())
+    };
+    let says = |bytes: &[u8], loses_bells| match lock(&reader).as_mut() {
+        None => Some(bytes.to_vec()),
+        Some(reader) => reader.passes(bytes, loses_bells),
+    };
     tokio::select! {
-        () = pump(from_client, to_server, None, requests, |weather| weather.requests) => {}
-        () = pump(from_server, to_client, protocol, answers, |weather| weather.answers) => {}
+        () = pump(from_client, to_server, asks, requests, |weather| weather.requests) => {}
+        () = pump(from_server, to_client, says, answers, |weather| weather.answers) => {}
         _ = weather.wait_for(|weather| weather.cuts != cuts) => {}
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `reads` says what passes; `None`: nothing any more, and the connection ends with the weather.
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    protocol: Option<Protocol>,
+    mut reads: impl FnMut(&[u8], bool) -> Option<Vec<u8>>,
     mut weather: watch::Receiver<Weather>,
     flow: fn(&Weather) -> Flow,
 ) {
     let mut buffer = vec![0; 16 << 10];
-    let mut waiting = Vec::new();
     loop {
         let Ok(read @ 1..) = from.read(&mut buffer).await else { return };
         let Ok(now) = weather.wait_for(|weather| flow(weather) != Flow::IsHeld).await.map(|now| flow(&now))
@@ -105,29 +151,43 @@ async fn pump(
             Flow::Takes(time) => tokio::time::sleep(time).await,
             Flow::Passes | Flow::IsHeld | Flow::LosesBells => {}
         }
-        let passes = match protocol {
-            None => to.write_all(&buffer[..read]).await,
-            Some(protocol) => {
-                waiting.extend_from_slice(&buffer[..read]);
-                to.write_all(&whole(protocol, &mut waiting, now == Flow::LosesBells)).await
-            }
+        let Some(passing) = reads(&buffer[..read], now == Flow::LosesBells) else {
+            let _ = weather.wait_for(|weather| flow(weather) != Flow::LosesBells).await;
+            return;
         };
-        if passes.is_err() {
+        if to.write_all(&passing).await.is_err() {
             return;
         }
     }
 }
 
-/// Takes the whole messages out of what has arrived, and leaves out the bells if they are to be lost.
-fn whole(protocol: Protocol, waiting: &mut Vec<u8>, loses_bells: bool) -> Vec<u8> {
-    let mut passing = Vec::with_capacity(waiting.len());
-    let mut at = 0;
-    while let Some((length, is_bell)) = frames::first(protocol, &waiting[at..]) {
-        if !(is_bell && loses_bells) {
-            passing.extend_from_slice(&waiting[at..at + length]);
-        }
-        at += length;
+impl Reader {
+    fn new(protocol: Protocol, ports: Arc<Ports>) -> Reader {
+        Reader { protocol, ports, listens: false, waiting: Vec::new() }
     }
-    waiting.drain(..at);
-    passing
+
+    /// Takes the whole messages out of what has arrived, and leaves out the bells if they are to be lost.
+    fn passes(&mut self, bytes: &[u8], loses_bells: bool) -> Option<Vec<u8>> {
+        if self.listens && loses_bells {
+            return None;
+        }
+        let Reader { protocol, ports, waiting, .. } = self;
+        waiting.extend_from_slice(bytes);
+        let mut passing = Vec::with_capacity(waiting.len());
+        let mut at = 0;
+        while let Some((length, is_bell)) = frames::first(*protocol, &waiting[at..]) {
+            let message = &waiting[at..at + length];
+            if is_bell && loses_bells {
+                passing.extend(frames::without_bell(*protocol, message));
+            } else {
+                passing.extend_from_slice(message);
+            }
+            at += length;
+        }
+        waiting.drain(..at);
+        if *protocol == Protocol::Resp {
+            ports.translate(&mut passing);
+        }
+        Some(passing)
+    }
 }

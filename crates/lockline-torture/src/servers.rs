@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
+use crate::disk::Disk;
 use crate::stepped_clock::SteppedClock;
 
 /// How long a server that was asked to end may take.
@@ -50,6 +51,8 @@ pub(crate) struct Server {
     pid: Pid,
     child: Option<Child>,
     clock: Option<SteppedClock>,
+    /// Where its data is, if that can be filled.
+    pub(crate) disk: Option<Disk>,
     /// How far its wall clock is from the right time.
     step_ms: i64,
     /// Whether it keeps its data over a restart, for those that need not.
@@ -64,19 +67,20 @@ impl Server {
         let Launch { pid, role, address, words, folder, log } = launch;
         let pid = Pid::from_raw(pid).context("a server without a process")?;
         let durable = !matches!(role, Role::Redis);
-        let (child, clock) = (None, None);
+        let (child, clock, disk) = (None, None, None);
         let (step_ms, forgetful) = (0, !durable);
-        Ok(Server { role, address, folder, words, log, pid, child, clock, step_ms, durable, forgetful })
+        Ok(Server { role, address, folder, words, log, pid, child, clock, disk, step_ms, durable, forgetful })
     }
 
     pub(crate) fn port(&self) -> u16 {
         self.address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or_default()
     }
 
-    /// Ends it politely and starts it again, with a clock that can be stepped, as a child of this process: only its parent
-    /// can clear away what is left of a killed one, and some engines take that for alive.
-    pub(crate) fn take_over(&mut self, home: &Path) -> anyhow::Result<()> {
-        if self.role != Role::Pgbouncer {
+    /// Ends it politely and starts it again, with a clock that can be stepped and a disk that can be filled, as a child of
+    /// this process: only its parent can clear away what is left of a killed one, and some engines take that for alive.
+    pub(crate) fn take_over(&mut self, home: &Path, own_mounts: bool) -> anyhow::Result<()> {
+        // etcd reads the kernel's clock without a library in between.
+        if !matches!(self.role, Role::Pgbouncer | Role::Etcd) {
             let folder = home.join(format!("clock-{}", self.port()));
             std::fs::create_dir(&folder)?;
             self.clock = Some(SteppedClock::new(&folder)?);
@@ -84,7 +88,23 @@ impl Server {
         // To PostgreSQL, "end when all have gone" and "end now" are two signals.
         self.signal(if self.role == Role::Postgres { Signal::INT } else { Signal::TERM });
         self.wait_for_end()?;
+        if own_mounts && self.role != Role::Pgbouncer {
+            self.disk = Some(Disk::in_place_of(&self.folder)?);
+        }
         self.start()
+    }
+
+    /// Removes its data. The folder stays: a disk may be mounted there.
+    pub(crate) fn empty(&self) -> anyhow::Result<()> {
+        for entry in std::fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?;
+            } else {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Starts it again, in the same folder and on the same port.
@@ -164,6 +184,11 @@ impl Server {
             all.extend(pids.filter(|pid| parent(*pid) == Some(self.pid)));
         }
         all
+    }
+
+    /// Whether it would notice that its disk is full. Redis needs one only if it keeps its data.
+    pub(crate) fn needs_disk(&self) -> bool {
+        self.disk.is_some() && (self.role != Role::Redis || self.durable)
     }
 
     pub(crate) fn has_clock(&self) -> bool {

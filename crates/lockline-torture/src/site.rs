@@ -7,6 +7,8 @@ use anyhow::{Context, ensure};
 use rustix::process::Signal;
 use serde::Deserialize;
 
+use crate::conductor::Plan;
+use crate::disk::Disk;
 use crate::faults::{self, Fault};
 use crate::frames::Protocol;
 use crate::probes;
@@ -39,6 +41,8 @@ pub(crate) struct Site {
     pub(crate) lease: Duration,
     ways: Vec<Proxy>,
     servers: Vec<Server>,
+    /// Where the file lies, for an engine without servers.
+    disk: Option<Disk>,
     /// What is wrong, until when.
     wrong: Option<(Wrong, Instant)>,
 }
@@ -53,32 +57,40 @@ enum Wrong {
     Down(usize),
     /// This server was started again, and does not answer yet.
     Starting(usize),
+    /// This server takes nothing new.
+    OutOfMemory(usize),
+    /// This server's disk is full, and it may have died of it.
+    OutOfDisk(usize),
+    /// The file's disk is full.
+    FileOutOfDisk,
 }
 
 impl Site {
-    /// A file of its own.
-    pub(crate) fn file(folder: &Path) -> Site {
+    /// A file of its own, on a disk of its own if there can be one.
+    pub(crate) fn file(folder: &Path, own_mounts: bool) -> anyhow::Result<Site> {
+        let disk = folder.join("disk");
+        let (folder, disk) = match own_mounts {
+            true => (disk.as_path(), Some(Disk::new(&disk)?)),
+            false => (folder, None),
+        };
         let url = format!("sqlite:{}?lease={}ms", folder.join("locks.db").display(), FILE_LEASE.as_millis());
-        Site {
+        Ok(Site {
             engine: "sqlite".to_owned(),
             direct: url.clone(),
             url,
             lease: FILE_LEASE,
             ways: Vec::new(),
             servers: Vec::new(),
+            disk,
             wrong: None,
-        }
+        })
     }
 
-    /// Servers that somebody started for it. Those that tell clients the addresses of others are reached directly.
-    ///
-    /// `forgets`: whether a Redis server of its own loses its data now and then; if not, its clock is set back.
-    pub(crate) async fn servers(
-        engine: &str,
-        description: Description,
-        home: &Path,
-        forgets: bool,
-    ) -> anyhow::Result<Site> {
+    /// Servers that somebody started for it.
+    pub(crate) async fn servers(plan: &Plan, description: Description, home: &Path) -> anyhow::Result<Site> {
+        let engine = plan.engine.as_str();
+        // A Redis server of its own loses its data now and then; if not, its clock is set back.
+        let forgets = plan.seed.is_multiple_of(2);
         let url = adapted(engine, &description.url);
         let mut servers: Vec<_> =
             description.servers.into_iter().map(Server::new).collect::<anyhow::Result<_>>()?;
@@ -96,17 +108,16 @@ impl Site {
             lease: SERVER_LEASE,
             ways: Vec::new(),
             servers,
+            disk: None,
             wrong: None,
         };
-        site.prepare(home)?;
-        if !["redis-sentinel", "redis-cluster"].contains(&engine) {
-            site.put_proxies_between().await?;
-        }
+        site.prepare(home, plan.own_mounts)?;
+        site.put_proxies_between().await?;
         site.settle().await?;
         Ok(site)
     }
 
-    fn prepare(&mut self, home: &Path) -> anyhow::Result<()> {
+    fn prepare(&mut self, home: &Path, own_mounts: bool) -> anyhow::Result<()> {
         match self.engine.as_str() {
             // They know each other by what was said to them while they ran.
             "redis-sentinel" | "redis-cluster" => return self.hurry(),
@@ -118,8 +129,8 @@ impl Site {
             }
             _ => {}
         }
-        for server in self.servers.iter_mut().filter(|server| server.role != Role::Etcd) {
-            server.take_over(home)?;
+        for server in &mut self.servers {
+            server.take_over(home, own_mounts)?;
         }
         Ok(())
     }
@@ -154,15 +165,24 @@ impl Site {
             None => (String::new(), hosts),
         };
         let protocol = match scheme {
-            "redis" | "redlock" => Some(Protocol::Resp),
+            "redis" | "redis-sentinel" | "redis-cluster" | "redlock" => Some(Protocol::Resp),
             "postgres" => Some(Protocol::Postgres),
             "zookeeper" => Some(Protocol::Zookeeper),
+            "etcd" => Some(Protocol::Etcd),
+            "mysql" => Some(Protocol::Mysql),
             _ => None,
         };
-        for host in hosts.split(',') {
-            self.ways.push(Proxy::to(host, protocol).await?);
-        }
-        let hosts: Vec<_> = self.ways.iter().map(|way| way.address.as_str()).collect();
+        let named: Vec<_> = hosts.split(',').map(str::to_owned).collect();
+        // Sentinels and nodes of a cluster send clients to others.
+        let reached = match scheme {
+            "redis-sentinel" | "redis-cluster" => {
+                self.servers.iter().map(|server| server.address.clone()).collect()
+            }
+            _ => named.clone(),
+        };
+        self.ways = Proxy::to_all(&reached, protocol).await?;
+        let ways = self.ways.iter().filter(|way| named.contains(&way.server));
+        let hosts: Vec<_> = ways.map(|way| way.address.as_str()).collect();
         self.url = format!("{scheme}://{login}{}{tail}", hosts.join(","));
         Ok(())
     }
@@ -174,8 +194,12 @@ impl Site {
 
     /// Does something to the servers or the ways to them, if there is anything that can be done, and says what.
     pub(crate) fn hurt(&mut self, chance: &mut fastrand::Rng) -> anyhow::Result<Option<&'static str>> {
-        if self.wrong.is_some() || self.servers.is_empty() {
+        self.revive();
+        if self.wrong.is_some() {
             return Ok(None);
+        }
+        if self.servers.is_empty() {
+            return self.fill_file_disk(chance);
         }
         // Mostly shorter than a lease, so that holders can outlive it; sometimes longer.
         let until = Instant::now() + self.lease.mul_f64(0.03 + 1.2 * chance.f64().powi(3));
@@ -208,8 +232,8 @@ impl Site {
 
     fn hurt_server(&mut self, until: Instant, chance: &mut fastrand::Rng) -> anyhow::Result<&'static str> {
         let index = chance.usize(..self.servers.len());
-        let fault = faults::choose(&self.engine, &self.servers[index], chance);
         let leads = probes::leads(&self.engine, &self.servers[index], &self.servers);
+        let fault = faults::choose(&self.engine, &self.servers[index], leads, chance);
         let server = &mut self.servers[index];
         match fault {
             Fault::Stop => {
@@ -232,8 +256,36 @@ impl Site {
             Fault::KillSessions => faults::kill_sessions(&self.servers[index], &self.servers)?,
             Fault::StepClock(by) => server.step_clock(by)?,
             Fault::Promote => return self.promote(),
+            Fault::RunOutOfMemory => {
+                faults::limit_memory(server, true)?;
+                self.wrong = Some((Wrong::OutOfMemory(index), until));
+            }
+            Fault::FillDisk(spare) => {
+                server.disk.as_ref().map_or(Ok(()), |disk| disk.fill(spare))?;
+                // Databases reuse the room that they have for a while.
+                self.wrong = Some((Wrong::OutOfDisk(index), until + self.lease / 2));
+            }
         }
         Ok(faults::name(fault, leads))
+    }
+
+    /// Now and then: it is not to be full most of the time.
+    fn fill_file_disk(&mut self, chance: &mut fastrand::Rng) -> anyhow::Result<Option<&'static str>> {
+        let Some(disk) = self.disk.as_ref().filter(|_| chance.u8(..4) == 0) else { return Ok(None) };
+        let spare = faults::spare(chance);
+        disk.fill(spare)?;
+        let until = Instant::now() + self.lease.mul_f64(0.1 + 1.5 * chance.f64());
+        self.wrong = Some((Wrong::FileOutOfDisk, until));
+        Ok(Some(faults::name(Fault::FillDisk(spare), None)))
+    }
+
+    /// A server may die of a full disk after the disk was freed.
+    fn revive(&mut self) {
+        if self.wrong.is_none()
+            && let Some(dead) = self.servers.iter_mut().position(|server| !server.is_alive())
+        {
+            self.wrong = Some((Wrong::Starting(dead), Instant::now()));
+        }
     }
 
     /// Only a standby that has everything may take over: that is what its row says.
@@ -249,8 +301,9 @@ impl Site {
         Ok(faults::name(Fault::Promote, None))
     }
 
-    pub(crate) fn is_hurt(&self) -> bool {
-        self.wrong.is_some()
+    /// Whether somebody may not answer just now. Who is merely full does.
+    pub(crate) fn may_be_silent(&self) -> bool {
+        !matches!(self.wrong, None | Some((Wrong::FileOutOfDisk | Wrong::OutOfMemory(_), _)))
     }
 
     /// Puts right what has been wrong for long enough, or everything.
@@ -268,6 +321,17 @@ impl Site {
                     self.ways[way].cut();
                 }
                 self.ways[way].turns(Flow::Passes, Flow::Passes);
+            }
+            Wrong::OutOfMemory(server) => faults::limit_memory(&self.servers[server], false)?,
+            Wrong::FileOutOfDisk => self.disk.as_ref().map_or(Ok(()), Disk::free)?,
+            Wrong::OutOfDisk(index) => {
+                let server = &mut self.servers[index];
+                server.disk.as_ref().map_or(Ok(()), Disk::free)?;
+                if server.role == Role::Zookeeper {
+                    // What could not write its log may stay half dead: its operator has to see to it.
+                    server.kill()?;
+                }
+                self.wrong = Some((Wrong::Starting(index), Instant::now()));
             }
             Wrong::Down(index) => {
                 self.start(index)?;
@@ -305,6 +369,7 @@ impl Site {
         let start = Instant::now();
         loop {
             self.heal(true)?;
+            self.revive();
             if self.wrong.is_none() && probes::is_well(&self.engine, &self.servers) {
                 return Ok(());
             }
