@@ -17,8 +17,6 @@ verb: BEGIN
     DECLARE bells LONGTEXT DEFAULT '';
     DECLARE answer VARCHAR(200);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    -- A second try, whose first answer got lost.
-    DECLARE CONTINUE HANDLER FOR 1062 SET stands = TRUE;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
         ROLLBACK;
         RESIGNAL;
@@ -39,10 +37,14 @@ verb: BEGIN
             SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
             IF now_us >= l_seen AND l_lapse - now_us >= LEAST(1000000, p_lease DIV 3) AND l_lapse > now_us THEN
                 SET p_ticket = GREATEST(l_last + 1, now_us);
-                INSERT INTO lockline_claims (line, ticket, id, kind, permits, permit_limit, lease_us, deadline_us, since_us,
-                        pid, process, owner, host, identity)
-                    VALUES (p_line, p_ticket, p_id, p_kind, p_permits, p_limit, p_lease, now_us + p_lease, now_us,
-                        p_pid, p_me, p_owner, p_host, p_identity);
+                BEGIN
+                    -- A second try, whose first answer got lost.
+                    DECLARE CONTINUE HANDLER FOR 1062 SET stands = TRUE;
+                    INSERT INTO lockline_claims (line, ticket, id, kind, permits, permit_limit, lease_us, deadline_us,
+                            since_us, pid, process, owner, host, identity)
+                        VALUES (p_line, p_ticket, p_id, p_kind, p_permits, p_limit, p_lease, now_us + p_lease, now_us,
+                            p_pid, p_me, p_owner, p_host, p_identity);
+                END;
                 IF NOT stands THEN
                     UPDATE lockline_lines SET last_ticket = p_ticket, seen_us = now_us, places = f_places + 1,
                             next_lapse_us = LEAST(l_lapse, now_us + p_lease), day = now_us DIV 86400000000

@@ -1,11 +1,13 @@
 -- Makes a claim that lockline_lines keeps a row like all others: somebody came beside it, or it is to be changed. Whoever calls it
--- has locked the line's row.
+-- has locked the line's row. If the claim has its row already nothing is wrong: on a server whose disk had been full that was found,
+-- and joins tried to make it for ever.
 CREATE PROCEDURE lockline_stand_in_claims(IN p_line BINARY(16))
 BEGIN
     INSERT INTO lockline_claims (line, ticket, id, kind, permits, permit_limit, lease_us, deadline_us, since_us, pid,
             process, owner, host, identity)
         SELECT line, last_ticket, alone, kind, permits, permit_limit, lease_us, next_lapse_us, seen_us, pid,
             process, owner, host, identity
-        FROM lockline_lines WHERE line = p_line AND alone IS NOT NULL;
+        FROM lockline_lines WHERE line = p_line AND alone IS NOT NULL
+        ON DUPLICATE KEY UPDATE closed = lockline_claims.closed;
     UPDATE lockline_lines SET in_through = last_ticket, places = 1, alone = NULL WHERE line = p_line AND alone IS NOT NULL;
 END
