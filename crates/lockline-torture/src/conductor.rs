@@ -110,7 +110,7 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
     let histories = stage.victims.histories()?;
     let outcome = Outcome {
         findings: check(&histories, stage.victims.stops()),
-        progress: progress(&histories, &stage.calms, stage.site.gone_after()),
+        progress: progress(&histories, &stage.calms, stage.site.lease, stage.site.gone_after()),
         around_healing: around_healing(&histories, &stage.calms, plan.storm()),
         promised,
         faults: stage.faults,
