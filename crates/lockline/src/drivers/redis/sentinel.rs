@@ -102,6 +102,7 @@ fn primary(answer: &HashMap<String, Value>) -> Result<Primary> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::verbs::any_value;
     use super::*;
 
     #[test]
@@ -114,5 +115,16 @@ mod tests {
         let known = says(&all).unwrap();
         assert_eq!((known.server, known.replicas, known.epoch), (Address::Tcp("::1".into(), 7), 2, 9));
         assert!(says(&all[..3]).is_err());
+    }
+
+    #[test]
+    fn broken_answers_are_refused_or_understood() {
+        crate::hostile::cases_of(|| {
+            let keys = ["ip", "port", "num-slaves", "config-epoch"];
+            let answer = keys.map(|key| (key.to_owned(), any_value(1))).into_iter().collect();
+            if let Ok(Primary { server, .. }) = primary(&answer) {
+                assert!(matches!(server, Address::Tcp(..)));
+            }
+        });
     }
 }

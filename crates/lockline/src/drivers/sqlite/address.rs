@@ -51,3 +51,20 @@ impl SqliteConfig {
         Ok(config)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_addresses_are_refused_or_name_a_file() {
+        let examples =
+            ["sqlite:/tmp/a%20b.db?thread=late", "sqlite:x?unproven_file_system=allow", "sqlite:///a"];
+        crate::hostile::texts(&examples, |text| {
+            let Ok(url) = EngineUrl::parse(text) else { return };
+            if let Ok(config) = SqliteConfig::from_url(url) {
+                assert!(!format!("{config:?}").is_empty());
+            }
+        });
+    }
+}

@@ -68,6 +68,27 @@ async fn kill_all(database: &super::Database) {
     }
 }
 
+/// What a server whose disk had been full was found with: half of a transaction. Joins went round in it for ever.
+#[tokio::test]
+async fn a_claim_that_stands_in_both_tables_stands_once() {
+    let Some(database) = included().await else { return };
+    let (mysql, _) = open(database.config.clone()).await;
+    let (first, second) = (claim("a", Mode::Exclusive, LEASE), claim("a", Mode::Exclusive, LEASE));
+    assert!(is_in(&mysql.join(&first, true).await.unwrap()));
+    let columns = "permits, permit_limit, lease_us";
+    let half = format!(
+        "INSERT INTO lockline_claims (line, ticket, id, kind, {columns}, deadline_us, since_us, pid, process, owner, host) \
+         SELECT line, last_ticket, alone, kind, {columns}, next_lapse_us, seen_us, pid, process, owner, host \
+         FROM lockline_lines WHERE alone IS NOT NULL"
+    );
+    database.run(&half).await;
+    let joined = tokio::time::timeout(Duration::from_secs(10), mysql.join(&second, true)).await;
+    let Ok(Ok(Standing::Waiting { ticket, ahead: 1, .. })) = joined else { panic!("{joined:?}") };
+    mysql.leave(&place(&first, None)).await.unwrap();
+    assert!(is_in(&mysql.renew(&[place(&second, Some(ticket))]).await.unwrap()[0]));
+    database.done().await;
+}
+
 #[tokio::test]
 async fn a_dropped_join_is_left_by_the_leave_behind_it() {
     let Some(database) = included().await else { return };
