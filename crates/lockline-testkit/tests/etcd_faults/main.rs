@@ -8,11 +8,15 @@
 mod cluster;
 
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
+use lockline::driver::{BellBoard, Driver};
+use lockline::drivers::etcd::{Etcd, EtcdConfig};
 use lockline::fence::etcd::FencedStore;
-use lockline::{ErrorKind, Guard, Locks, LossReason, Ticket};
+use lockline::line::{Bell, Claim, ClaimId, Mode, Place, Primitive, Standing, Who};
+use lockline::{EngineUrl, ErrorKind, Guard, Locks, LossReason, Name, Ticket};
 use lockline_testkit::engines;
 use lockline_testkit::setup::{eventually, granted, queue_up, soon, until_waiting, within};
 use rustix::process::Signal;
@@ -123,38 +127,54 @@ async fn quorum_stopped_for_a_moment() {
     granted(waiting).await.release().await.unwrap();
 }
 
-/// A server that stood still for longer than leases: all who asked have lapsed, have asked again, and are not in each other's way.
-/// A join waited for each of the lapsed, one after the other, and for itself if it was one of them.
-async fn server_stopped_for_longer_than_leases() {
-    let lease = Duration::from_secs(2);
+#[derive(Debug)]
+struct Deaf;
+
+impl BellBoard for Deaf {
+    fn ring(&self, _: &Name, _: &Bell) {}
+    fn acknowledged(&self, _: ClaimId, _: u32) {}
+    fn look_now(&self, _: ClaimId) {}
+    fn look_at_all(&self) {}
+}
+
+/// A claim that lapsed while the server stood still is asked for again, and granted again: what was to take the lapsed one away must
+/// not take the new one, which somebody believes in.
+async fn lapsed_claim_joins_again() {
     let cluster = Cluster::start(1);
-    let locks = cluster.client_with(lease).await;
-    let (grants, mut granted) = tokio::sync::watch::channel(0_u64);
-    for _ in 0..16 {
-        let (mutex, grants) = (locks.mutex("m"), grants.clone());
-        tokio::spawn(async move {
-            loop {
-                match mutex.lock().await {
-                    Ok(guard) => {
-                        grants.send_modify(|count| *count += 1);
-                        // What cannot be given back lapses.
-                        let _ = guard.release().await;
-                    }
-                    Err(error) => assert!(error.kind().is_transient(), "{error}"),
-                }
-            }
-        });
-    }
-    for _ in 0..3 {
-        soon("it goes on", granted.changed()).await.unwrap();
-        cluster.signal(0, Signal::STOP);
-        tokio::time::sleep(lease * 5 / 2).await;
+    let config = EngineUrl::parse(&cluster.url()).and_then(EtcdConfig::from_url).unwrap();
+    let etcd = Etcd::connect(config, Arc::new(Deaf)).await.unwrap();
+    let claim = Claim {
+        name: Name::new("m").unwrap(),
+        id: ClaimId::random(),
+        mode: Mode::Exclusive,
+        lease: Duration::from_secs(3),
+        who: Arc::new(Who { owner: "me".into(), host: "here".into(), pid: 7 }),
+        identity: None,
+        primitive: Primitive::Mutex,
+    };
+    let Standing::In { ticket } = etcd.join(&claim, true).await.unwrap() else {
+        panic!("the line was empty")
+    };
+    cluster.signal(0, Signal::STOP);
+    tokio::time::sleep(claim.lease * 7 / 6).await;
+    let (joined, ()) = tokio::join!(etcd.join(&claim, true), async {
+        // Until whoever takes the lapsed one away has given up, and before its lease has ended.
+        tokio::time::sleep(Duration::from_millis(2700)).await;
         cluster.signal(0, Signal::CONT);
-        granted.mark_unchanged();
-        // What is left of the past goes within a lease, whole seconds and one; then somebody looks.
-        let limit = lease + Duration::from_secs(3);
-        tokio::time::timeout(limit, granted.changed()).await.expect("grants resume").unwrap();
-    }
+    });
+    let again = match joined {
+        Ok(standing) => standing,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+            soon("it is answered", etcd.join(&claim, true)).await.unwrap()
+        }
+    };
+    let Standing::In { ticket: later } = again else { panic!("{again:?}") };
+    assert!(later > ticket, "{later:?} after {ticket:?}");
+    tokio::time::sleep(claim.lease / 4).await;
+    let (name, id, lease) = (claim.name.clone(), claim.id, claim.lease);
+    let place = Place { name, id, ticket: Some(later), lease, last: false };
+    assert_eq!(etcd.renew(&[place]).await.unwrap(), [again]);
 }
 
 /// A server that is killed and started again has kept everything: claims go on, and watches are there again.
@@ -412,7 +432,7 @@ fn main() -> ExitCode {
         trial("follower_paused", follower_paused),
         trial("quorum_lost_and_back", quorum_lost_and_back),
         trial("quorum_stopped_for_a_moment", quorum_stopped_for_a_moment),
-        trial("server_stopped_for_longer_than_leases", server_stopped_for_longer_than_leases),
+        trial("lapsed_claim_joins_again", lapsed_claim_joins_again),
         trial("server_restarted", server_restarted),
         trial("compacted_while_waiting", compacted_while_waiting),
         trial("members_killed_among_lockers", members_killed_among_lockers),
