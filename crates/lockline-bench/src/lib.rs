@@ -12,9 +12,10 @@
 //! | `workers` | many workers taking turns, and the checks on them |
 //! | `single`, `crowd`, `renewal`, `processes`, `command` | the rows |
 //! | `report` | tables, for people and for the documents |
-//! | `allocator`, `stats` | allocations and percentiles |
+//! | `allocator`, `stats`, `awake` | allocations, percentiles, cores that do not sleep |
 
 pub mod allocator;
+pub mod awake;
 pub mod command;
 pub mod counting;
 pub mod crowd;

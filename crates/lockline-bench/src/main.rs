@@ -11,7 +11,7 @@ use lockline_bench::allocator::CountingAllocator;
 use lockline_bench::crowd::{Crowd, crowd};
 use lockline_bench::engine::{Engine, Site};
 use lockline_bench::row::Row;
-use lockline_bench::{command, processes, renewal, report, single};
+use lockline_bench::{awake, command, processes, renewal, report, single};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -34,6 +34,9 @@ struct Args {
     /// How long each row runs; some take longer, because they need several rounds.
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
+    /// Keeps the cores from sleeping, with loops that run only when nothing else does: see docs/benchmarks.md.
+    #[arg(long)]
+    awake: bool,
     /// Only these rows.
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<RowName>,
@@ -158,6 +161,9 @@ fn start() -> Result<ExitCode> {
             runtime.block_on(processes::work(engine, url))?;
             return Ok(ExitCode::SUCCESS);
         }
+        [awake::AWAKE] => {
+            awake::stay_awake()?;
+        }
         [processes::ECHO, own, other] => {
             processes::echo(Path::new(own), Path::new(other))?;
             return Ok(ExitCode::SUCCESS);
@@ -186,12 +192,14 @@ fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Re
     let tasks: Vec<Task> =
         wanted.into_iter().filter(|row| row.is_for(engine)).flat_map(RowName::tasks).collect();
     let window = Duration::from_secs_f64(args.seconds);
+    let _awake = args.awake.then(awake::Awake::start).transpose()?;
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for (at, task) in tasks.iter().copied().enumerate() {
         say(&format!("[{}/{}] {}: {}", at + 1, tasks.len(), engine.name(), task.name(engine)));
         // On a worker of the runtime, where programs do their work, and not on the thread that waits for it.
-        match runtime.block_on(async { tokio::spawn(task.run(engine, args.url.clone(), window)).await? }) {
+        let row = runtime.block_on(async { tokio::spawn(task.run(engine, args.url.clone(), window)).await? });
+        match row.map(|row| if args.awake { row.with("awake", 1.0) } else { row }) {
             Ok(row) if args.json => put(&format!("{}\n", serde_json::to_string(&row)?))?,
             Ok(row) => rows.push(row),
             // The other rows are still worth having.

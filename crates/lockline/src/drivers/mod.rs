@@ -10,6 +10,8 @@ pub mod memory;
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres"))]
+mod quiet;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]

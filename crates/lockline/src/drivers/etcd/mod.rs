@@ -26,6 +26,7 @@ use tokio::sync::Notify;
 pub use config::{EtcdConfig, EtcdTls};
 
 use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
+use crate::drivers::quiet::QuietLines;
 use crate::drivers::turns::Turns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
@@ -52,6 +53,8 @@ struct Inner {
     board: Bells,
     books: Mutex<Books>,
     turns: Turns,
+    /// Where a place may be made without reading the line.
+    quiet: QuietLines,
     bells: Watches,
     /// Wakes the task that takes lapsed places away.
     reaper: Arc<Notify>,
@@ -87,6 +90,7 @@ impl Etcd {
             board: bells,
             books: Mutex::default(),
             turns: Turns::default(),
+            quiet: QuietLines::new(),
             bells: Watches::default(),
             reaper: Arc::default(),
             runtime,

@@ -13,6 +13,7 @@ use super::lease::{Lease, seconds_for};
 use super::place::{Card, Keys, Seen, ticket};
 use super::proto::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp};
 use super::standing::{Found, first_question, judge, question, stands_behind, whole_line};
+use crate::drivers::quiet::QuietLines;
 use crate::drivers::under_way::UnderWay;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Bell, Claim, ClaimId, Mode, News, Place, Standing};
@@ -152,6 +153,13 @@ impl Inner {
     /// one waits, and a server that has to read a whole line for each who joins is slow when a thousand do.
     async fn stand(&self, claim: &Claim, key: &[u8], lease: Lease) -> std::result::Result<Standing, Status> {
         let line = self.layout.line(&claim.name);
+        let known_as = QuietLines::key(&claim.name);
+        if claim.mode == Mode::Exclusive && self.quiet.has(known_as) {
+            if let Some(standing) = self.stand_alone(claim, key, lease, &line).await? {
+                return Ok(standing);
+            }
+            self.quiet.note(known_as, false);
+        }
         let witness = match claim.mode {
             Mode::Exclusive => locked(&self.books).last_before(&claim.name, i64::MAX, claim.id),
             Mode::Shared | Mode::Permits { .. } => None,
@@ -180,7 +188,23 @@ impl Inner {
             Some(_) => Found::Unclear,
             None => judge(&line, claim.mode, revision, answer.range(1), false),
         };
+        // Whoever shares it may be in beside others.
+        self.quiet.note(known_as, found == Found::In && claim.mode == Mode::Exclusive);
         self.settle(claim, &line, revision, found).await
+    }
+
+    /// Makes a place in a line that is probably empty: nothing has to be read then. `None` if it is not, or the place is there
+    /// already; nothing was done.
+    async fn stand_alone(
+        &self,
+        claim: &Claim,
+        key: &[u8],
+        lease: Lease,
+        line: &Keys,
+    ) -> std::result::Result<Option<Standing>, Status> {
+        let empty = Compare::empty(&line.key, &line.end);
+        let answer = self.txn(vec![empty], vec![self.put(claim, key, lease)], Vec::new()).await?;
+        Ok(answer.succeeded.then(|| self.stands(claim, answer.revision(), Found::In)))
     }
 
     fn put(&self, claim: &Claim, key: &[u8], lease: Lease) -> RequestOp {

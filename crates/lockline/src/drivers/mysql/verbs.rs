@@ -12,9 +12,10 @@ use super::bell::Watch;
 use super::config::{MysqlConfig, Tls};
 use super::lane::{Lane, Value, connect, text_of};
 use crate::driver::{Bells, Query, Verb};
+use crate::drivers::quiet::QuietLines;
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, LetterBox, QuietLines, assemble, lease_columns, line_key, micros, mode_columns,
-    nonsense, ticket_column, warn_of_clear_password, would_wait_for_itself,
+    Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
+    ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::drivers::turns::Turns;
 use crate::error::Result;

@@ -10,7 +10,6 @@ mod answer;
 #[cfg(test)]
 pub(super) mod certificates;
 mod letters;
-mod quiet;
 #[cfg(test)]
 pub(super) mod testing;
 mod view;
@@ -20,7 +19,6 @@ pub(super) use answer::Answer;
 #[cfg(feature = "postgres")]
 pub(super) use answer::decode_bell;
 pub(super) use letters::LetterBox;
-pub(super) use quiet::QuietLines;
 pub(super) use view::{ClaimRow, assemble};
 
 use std::sync::Arc;

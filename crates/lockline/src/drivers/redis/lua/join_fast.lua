@@ -8,9 +8,9 @@ if ARGV[8] == '' then
   if kind ~= 43 and kind ~= 61 and now >= GUARD and (mode ~= 'p' or tonumber(ARGV[6]) <= tonumber(ARGV[7])) then
     -- Nobody stands there, and it may be had.
     local ticket = math.max(now, tonumber(root) + 1)
-    local at, lease, name = string.format('%.0f', now), ARGV[2], ARGV[4]
-    local through = ticket == now and at or string.format('%.0f', ticket)
-    redis.call('SET', KEYS[1] .. ':c', '=' .. through .. ' ' .. string.format('%.0f', now + lease) .. ' ' .. at .. ' '
+    local at, lease, name = string.format('%d', now), ARGV[2], ARGV[4]
+    local through = ticket == now and at or string.format('%d', ticket)
+    redis.call('SET', KEYS[1] .. ':c', '=' .. through .. ' ' .. string.format('%d', now + lease) .. ' ' .. at .. ' '
       .. ARGV[1] .. ' ' .. lease .. ' 0 ' .. at .. ' ' .. #name .. ' ' .. name .. ' ' .. ARGV[9], 'PX', '86400000')
     return { 1, ticket }
   end
@@ -24,13 +24,13 @@ if ARGV[8] == '' then
       and soonest > now + math.min(1000000, lease / 3) + 1 and deadline <= tonumber(v[6])
       and (waiting ~= '0' or v[2] == 'x' or mode == 'x')
     then
-      local at = string.format('%.0f', now)
+      local at = string.format('%d', now)
       if ARGV[3] ~= '1' then
         call('HSET', key, 's', at)
         return { 3 }
       end
       local ticket = math.max(now, tonumber(root) + 1)
-      local through, ends = string.format('%.0f', ticket), string.format('%.0f', deadline)
+      local through, ends = string.format('%d', ticket), string.format('%d', deadline)
       -- The first write, and one that Redis refuses when it is out of memory: then nothing has happened.
       call('SET', key .. ':c', '+' .. through, 'PX', '86400000')
       call('HSET', key, id, through .. ' ' .. ARGV[2] .. ' 0 ' .. at .. ' ' .. ARGV[9], 's', at, 'w', waiting + 1,

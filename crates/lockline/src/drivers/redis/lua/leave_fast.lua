@@ -26,7 +26,7 @@ elseif kind == 43 then
         call('ZREM', key .. ':w', head)
         call('ZREM', key .. ':d', id)
         call('HDEL', key, id)
-        call('HSET', key, 't', through, 'w', v[4] - 1, 's', string.format('%.0f', now))
+        call('HSET', key, 't', through, 'w', v[4] - 1, 's', string.format('%d', now))
         call('PUBLISH', BELL .. process, through .. ' ' .. head .. ' in ' .. ARGV[2])
         return
       end

@@ -1,7 +1,7 @@
 -- The common case first, before anything else is even defined: see join_fast.lua. KEYS and ARGV as in renew.lua.
 -- Places that stand alone in their lines, on leases that are neither fixed nor changed, are renewed with two calls each.
 local now, answers = clock(), {}
-local answered, at, now_text = 0, 2 + #KEYS, string.format('%.0f', now)
+local answered, at, now_text = 0, 2 + #KEYS, string.format('%d', now)
 for i = 1, tonumber(ARGV[1]) do
   local key, id, known = KEYS[tonumber(ARGV[at])] .. ':c', ARGV[at + 1], ARGV[at + 2]
   -- A write that Redis never refuses: see `open_door`.
@@ -13,7 +13,7 @@ for i = 1, tonumber(ARGV[1]) do
       and tonumber(ends) > now
     then
       local deadline = math.max(tonumber(ends), now + lease)
-      redis.call('SET', key, '=' .. ticket .. ' ' .. string.format('%.0f', deadline) .. ' ' .. now_text .. ' ' .. id .. ' '
+      redis.call('SET', key, '=' .. ticket .. ' ' .. string.format('%d', deadline) .. ' ' .. now_text .. ' ' .. id .. ' '
         .. lease .. ' 0 ' .. rest, 'KEEPTTL')
       answers[i] = { 1, tonumber(ticket) }
       answered = answered + 1

@@ -10,8 +10,8 @@ if ARGV[8] == '' then
     if ticket <= last then
       return { 5, last }
     end
-    local at, lease, name = string.format('%.0f', now), ARGV[2], ARGV[4]
-    redis.call('SET', KEYS[1] .. ':c', '=' .. ARGV[10] .. ' ' .. string.format('%.0f', now + lease) .. ' ' .. at .. ' '
+    local at, lease, name = string.format('%d', now), ARGV[2], ARGV[4]
+    redis.call('SET', KEYS[1] .. ':c', '=' .. ARGV[10] .. ' ' .. string.format('%d', now + lease) .. ' ' .. at .. ' '
       .. ARGV[1] .. ' ' .. lease .. ' 0 ' .. at .. ' ' .. #name .. ' ' .. name .. ' ' .. ARGV[9], 'PX', '86400000')
     return { 1, ticket }
   end
@@ -25,12 +25,12 @@ if ARGV[8] == '' then
       and soonest > now + math.min(1000000, lease / 3) + 1 and deadline <= tonumber(v[6])
       and (waiting ~= '0' or v[2] == 'x' or mode == 'x')
     then
-      local at, last = string.format('%.0f', now), math.max(tonumber(root), GUARD - 1)
+      local at, last = string.format('%d', now), math.max(tonumber(root), GUARD - 1)
       if ARGV[3] ~= '1' or ticket <= last then
         call('HSET', key, 's', at)
         return ARGV[3] ~= '1' and { 3 } or { 5, last }
       end
-      local ends = string.format('%.0f', deadline)
+      local ends = string.format('%d', deadline)
       -- The first write, and one that Redis refuses when it is out of memory: then nothing has happened.
       call('SET', key .. ':c', '+' .. ARGV[10], 'PX', '86400000')
       call('HSET', key, id, ARGV[10] .. ' ' .. ARGV[2] .. ' 0 ' .. at .. ' ' .. ARGV[9], 's', at, 'w', waiting + 1,

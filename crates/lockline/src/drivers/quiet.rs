@@ -1,14 +1,16 @@
-//! Which locks this client last found without anybody else: for those a single statement is tried first that does nothing but
+//! Which locks this client last found without anybody else: for those a short request is tried first that does nothing but
 //! take a free lock, or give back one that nobody waits for. Wrong guesses cost a round trip and nothing else.
 
 use std::fmt;
+#[cfg(feature = "etcd")]
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How many are remembered; a power of two.
 const LINES: usize = 1024;
 
 /// A table without locks and of a fixed size: a line that comes later takes the place of another one.
-pub(in crate::drivers) struct QuietLines {
+pub(super) struct QuietLines {
     lines: Box<[AtomicU64]>,
     /// Every guess is tried: whatever comes of it must be what the line does.
     #[cfg(test)]
@@ -16,7 +18,7 @@ pub(in crate::drivers) struct QuietLines {
 }
 
 impl QuietLines {
-    pub(in crate::drivers) fn new() -> QuietLines {
+    pub(super) fn new() -> QuietLines {
         QuietLines {
             lines: (0..LINES).map(|_| AtomicU64::new(0)).collect(),
             #[cfg(test)]
@@ -26,8 +28,15 @@ impl QuietLines {
 
     /// From now on all lines are taken for quiet.
     #[cfg(test)]
-    pub(in crate::drivers) fn guess(&self) {
+    pub(super) fn guess(&self) {
         self.guesses.store(true, Relaxed);
+    }
+
+    /// What a line is known as where its name is not hashed otherwise.
+    #[cfg(feature = "etcd")]
+    pub(super) fn key(name: &crate::name::Name) -> u128 {
+        let hash = std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(name);
+        (u128::from(hash) << 64) | u128::from(hash)
     }
 
     /// Where a line is remembered, and as what. Its key is a hash, so any part of it will do.
@@ -36,7 +45,7 @@ impl QuietLines {
         (&self.lines[low as usize % LINES], high)
     }
 
-    pub(in crate::drivers) fn has(&self, line: u128) -> bool {
+    pub(super) fn has(&self, line: u128) -> bool {
         #[cfg(test)]
         if self.guesses.load(Relaxed) {
             return true;
@@ -46,7 +55,7 @@ impl QuietLines {
     }
 
     /// Notes whether somebody else stands there.
-    pub(in crate::drivers) fn note(&self, line: u128, is_quiet: bool) {
+    pub(super) fn note(&self, line: u128, is_quiet: bool) {
         let (entry, key) = self.entry(line);
         if is_quiet {
             entry.store(key, Relaxed);
