@@ -13,7 +13,7 @@ use crate::time::{Clock, Time};
 
 /// How many places go into one call: large enough that ten thousand locks cost a few dozen calls, small enough that a
 /// call is short for the engine and nobody waits behind it.
-const BATCH: usize = 256;
+const BATCH: usize = 128;
 
 /// How long a bell may be on its way. A claim that the engine does not know any more was perhaps evicted a moment ago; who
 /// takes that for forgetfulness stands in line again, and cannot be evicted.

@@ -4,6 +4,7 @@ mod bell;
 mod config;
 mod error;
 mod lane;
+mod renew;
 mod schema;
 mod verbs;
 

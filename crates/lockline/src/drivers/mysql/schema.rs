@@ -27,6 +27,7 @@ const PROCEDURES: &[(&str, &str)] = &[
     ("lockline_leave", include_str!("sql/leave.sql")),
     ("lockline_tick_line", include_str!("sql/tick.sql")),
     ("lockline_renew", include_str!("sql/renew.sql")),
+    ("lockline_renew_alone", include_str!("sql/renew_alone.sql")),
     ("lockline_evict", include_str!("sql/evict.sql")),
     ("lockline_watch", include_str!("sql/watch.sql")),
 ];

@@ -1,8 +1,8 @@
 //! The verbs as the procedures take them.
 
 use std::borrow::Cow;
-use std::fmt::Write;
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sqlx::Row;
@@ -11,16 +11,18 @@ use sqlx::mysql::MySqlRow;
 use super::bell::Watch;
 use super::config::{MysqlConfig, Tls};
 use super::lane::{Lane, Value, connect, text_of};
+use super::renew::looks;
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::quiet::QuietLines;
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
-    ticket_column, warn_of_clear_password, would_wait_for_itself,
+    Answer, ClaimRow, LINES, LetterBox, assemble, line_key, micros, mode_columns, nonsense, ticket_column,
+    warn_of_clear_password, would_wait_for_itself,
 };
 use crate::drivers::turns::Turns;
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
 use crate::name::Name;
+use crate::sync::locked;
 
 /// How often a client that waits looks for evictions. Who gets in is told by the one before it, not by a letter.
 const LETTERS: Duration = Duration::from_millis(500);
@@ -28,17 +30,19 @@ const LETTERS: Duration = Duration::from_millis(500);
 /// The six verbs on one server.
 #[derive(Debug)]
 pub(super) struct Verbs {
-    address: Arc<str>,
+    pub(super) address: Arc<str>,
     /// Each lock's verbs go over one of them, so that a leave never overtakes its join, and releases on the session of the
     /// join what others wait for.
-    lanes: Vec<Lane>,
+    pub(super) lanes: Vec<Lane>,
     /// This client, to the server: whose bells are whose.
-    process: u128,
-    bells: Bells,
-    watch: Arc<Watch>,
-    letters: Arc<LetterBox>,
+    pub(super) process: u128,
+    pub(super) bells: Bells,
+    pub(super) watch: Arc<Watch>,
+    pub(super) letters: Arc<LetterBox>,
     /// Where one changed row may do.
-    quiet: QuietLines,
+    pub(super) quiet: QuietLines,
+    /// Claims of ours that stood alone in their lines when they were last looked at.
+    pub(super) alone: Mutex<HashSet<(u128, ClaimId)>>,
     /// A join may send twice.
     turns: Turns,
 }
@@ -70,6 +74,7 @@ impl Verbs {
             watch,
             letters,
             quiet: QuietLines::new(),
+            alone: Mutex::default(),
             turns: Turns::default(),
         })
     }
@@ -83,7 +88,7 @@ impl Verbs {
         &self.lanes[usize::try_from(nth).unwrap_or(0)]
     }
 
-    async fn routine(
+    pub(super) async fn routine(
         &self,
         lane: &Lane,
         operation: &'static str,
@@ -129,6 +134,8 @@ impl Verbs {
         let ticket = self.lane_of(line).change("join", text, values).await?;
         if ticket.is_none() {
             self.quiet.note(line, false);
+        } else {
+            locked(&self.alone).insert((line, claim.id));
         }
         Ok(ticket.map(|ticket| Standing::In { ticket: Ticket::new(ticket) }))
     }
@@ -158,35 +165,12 @@ impl Verbs {
             return Err(would_wait_for_itself(claim, &self.address));
         }
         self.quiet.note(line, answer.is_alone());
+        if answer.is_alone() {
+            locked(&self.alone).insert((line, claim.id));
+        }
         let standing = answer.standing().ok_or_else(|| nonsense("join", &self.address))?;
         self.watch.stands(&claim.name, claim.id, standing, !answer.is_behind_own());
         Ok(standing)
-    }
-
-    pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
-        if places.is_empty() {
-            return Ok(Vec::new());
-        }
-        let keys: Vec<u128> = places.iter().map(|place| line_key(place.name.as_str())).collect();
-        let mut text = looks(&keys);
-        for (place, line) in places.iter().zip(&keys) {
-            let (lease, last) = lease_columns(place);
-            let ticket = ticket_column(place.ticket);
-            // A lease of nothing would only look.
-            field(&mut text, *line, place.id.as_u128(), ticket, lease.max(1), last);
-        }
-        let values = vec![Value::Bytes(text.into_bytes()), Value::Bits(self.process)];
-        let answer = self.routine(&self.lanes[0], "renew", "CALL lockline_renew(?, ?)", values).await?;
-        let answer = Answer::new(&answer);
-        answer.ring(&self.bells);
-        let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
-        for (place, standing) in places.iter().zip(&standings) {
-            // A place that was renewed is a row among claims.
-            self.quiet.note(line_key(place.name.as_str()), false);
-            self.watch.still_stands(&place.name, place.id, *standing);
-            self.letters.note(place.id, *standing);
-        }
-        Ok(standings)
     }
 
     pub(super) async fn leave(&self, place: &Place) -> Result<()> {
@@ -202,6 +186,7 @@ impl Verbs {
         turn.comes().await;
         self.watch.forget(&place.name, place.id);
         self.letters.forget(place.id);
+        locked(&self.alone).remove(&(line, place.id));
         if self.leave_alone(line, place).await? {
             return Ok(());
         }
@@ -301,23 +286,6 @@ fn letters_of(process: u128, lane: Lane, bells: Bells) -> Arc<LetterBox> {
         })
     };
     LetterBox::new(Box::new(fetch), LETTERS, bells)
-}
-
-/// A place as lockline_renew takes it.
-fn field(text: &mut String, line: u128, id: u128, ticket: i64, lease: i64, last: bool) {
-    let _ = write!(text, "{line:032x}{id:032x}{ticket:019}{lease:019}{}", u8::from(last));
-}
-
-/// Fields that lock lines, each once and always in one order, so that nobody waits in a circle.
-fn looks(lines: &[u128]) -> String {
-    let mut sorted = lines.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let mut text = String::new();
-    for line in sorted {
-        field(&mut text, line, 0, 0, 0, false);
-    }
-    text
 }
 
 /// As view.sql gives it.

@@ -90,6 +90,39 @@ async fn a_claim_that_stands_in_both_tables_stands_once() {
 }
 
 #[tokio::test]
+async fn who_stands_alone_is_renewed_where_it_stands_and_beside_others_all_the_same() {
+    let Some(database) = included().await else { return };
+    let (mysql, _) = open(database.config.clone()).await;
+    let holders: Vec<_> = (0..3).map(|n| claim(&format!("line {n}"), Mode::Exclusive, LEASE)).collect();
+    let mut places = Vec::new();
+    for holder in &holders {
+        let Standing::In { ticket } = mysql.join(holder, true).await.unwrap() else { panic!() };
+        places.push(place(holder, Some(ticket)));
+    }
+    let waiter = claim("line 2", Mode::Exclusive, LEASE);
+    let Standing::Waiting { ticket, .. } = mysql.join(&waiter, true).await.unwrap() else { panic!() };
+    places.push(place(&waiter, Some(ticket)));
+    // As if nobody had renewed them for a while.
+    database.run("UPDATE lockline_lines SET next_lapse_us = next_lapse_us - 20000000").await;
+    database.run("UPDATE lockline_claims SET deadline_us = deadline_us - 20000000").await;
+    let standings = mysql.renew(&places).await.unwrap();
+    assert!(
+        standings[..3].iter().all(is_in) && matches!(standings[3], Standing::Waiting { .. }),
+        "{standings:?}"
+    );
+    let (_, alone): (i64, i64) = sqlx::query_as("SELECT 0, COUNT(*) FROM lockline_lone_claims")
+        .fetch_one(&mut operator(&database.config).await)
+        .await
+        .unwrap();
+    assert_eq!(alone, 2, "two of them still stand alone");
+    let lines = mysql.view(&Query::Prefix(String::new())).await.unwrap();
+    let all: Vec<_> = lines.iter().flat_map(|line| line.holders.iter().chain(&line.waiters)).collect();
+    assert_eq!(all.len(), 4);
+    assert!(all.iter().all(|claim| claim.remaining > LEASE / 2), "all of them were extended: {all:?}");
+    database.done().await;
+}
+
+#[tokio::test]
 async fn a_dropped_join_is_left_by_the_leave_behind_it() {
     let Some(database) = included().await else { return };
     let (mysql, _) = open(database.config.clone()).await;

@@ -1,0 +1,110 @@
+//! Renewing: claims that stand alone in their lines with one statement for all of them, the others with one procedure.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write;
+
+use super::lane::Value;
+use super::verbs::Verbs;
+use crate::drivers::relational::{Answer, lease_columns, line_key, micros, nonsense, ticket_column};
+use crate::error::Result;
+use crate::line::{ClaimId, Place, Standing};
+use crate::sync::locked;
+
+impl Verbs {
+    pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
+        let lines: Vec<u128> = places.iter().map(|place| line_key(place.name.as_str())).collect();
+        let renewed = self.renew_alone(&lines, places).await?;
+        let is_renewed = |line: u128, place: &Place| {
+            !place.last && place.ticket.is_some() && renewed.contains(&(line, place.id))
+        };
+        let rest: Vec<(u128, &Place)> =
+            lines.iter().copied().zip(places).filter(|(line, place)| !is_renewed(*line, place)).collect();
+        let mut others = self.renew_lines(&rest).await?.into_iter();
+        let standing =
+            |(line, place): (&u128, &Place)| match place.ticket.filter(|_| is_renewed(*line, place)) {
+                Some(ticket) => Some(Standing::In { ticket }),
+                None => others.next(),
+            };
+        let standings: Option<Vec<_>> = lines.iter().zip(places).map(standing).collect();
+        standings.ok_or_else(|| nonsense("renew", &self.address))
+    }
+
+    /// Extends those that stand alone in their lines, with one statement for all of them; tells which.
+    async fn renew_alone(&self, lines: &[u128], places: &[Place]) -> Result<HashSet<(u128, ClaimId)>> {
+        let mut alone: BTreeMap<(u128, ClaimId), String> = BTreeMap::new();
+        {
+            let known = locked(&self.alone);
+            for (line, place) in lines.iter().zip(places) {
+                if place.last || place.ticket.is_none() || !known.contains(&(*line, place.id)) {
+                    continue;
+                }
+                let (id, ticket) = (place.id.as_u128(), ticket_column(place.ticket));
+                let text = format!("[\"{line:032x}\",\"{id:032x}\",{ticket},{}]", micros(place.lease));
+                // The same place asked for twice, once with an old ticket, is for those who look at it closely.
+                if alone.insert((*line, place.id), text.clone()).is_some_and(|before| before != text) {
+                    return Ok(HashSet::new());
+                }
+            }
+        }
+        if alone.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let text = format!("[{}]", alone.values().map(String::as_str).collect::<Vec<_>>().join(","));
+        let values = vec![Value::Bytes(text.into_bytes())];
+        let answer = self.routine(&self.lanes[0], "renew", "CALL lockline_renew_alone(?)", values).await?;
+        let bits = |hex: &str| u128::from_str_radix(hex, 16).ok();
+        let place = |word: &str| {
+            let (line, id) = word.split_at_checked(32)?;
+            Some((bits(line)?, ClaimId::from_u128(bits(id)?)))
+        };
+        let renewed: HashSet<(u128, ClaimId)> = answer.split_whitespace().filter_map(place).collect();
+        // Somebody came beside the others.
+        let mut known = locked(&self.alone);
+        alone.keys().filter(|place| !renewed.contains(place)).for_each(|place| {
+            known.remove(place);
+        });
+        Ok(renewed)
+    }
+
+    async fn renew_lines(&self, places: &[(u128, &Place)]) -> Result<Vec<Standing>> {
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut text = looks(&places.iter().map(|(line, _)| *line).collect::<Vec<_>>());
+        for (line, place) in places {
+            let (lease, last) = lease_columns(place);
+            let ticket = ticket_column(place.ticket);
+            // A lease of nothing would only look.
+            field(&mut text, *line, place.id.as_u128(), ticket, lease.max(1), last);
+        }
+        let values = vec![Value::Bytes(text.into_bytes()), Value::Bits(self.process)];
+        let answer = self.routine(&self.lanes[0], "renew", "CALL lockline_renew(?, ?)", values).await?;
+        let answer = Answer::new(&answer);
+        answer.ring(&self.bells);
+        let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
+        for ((line, place), standing) in places.iter().zip(&standings) {
+            // A place that was renewed this way is a row among claims.
+            self.quiet.note(*line, false);
+            self.watch.still_stands(&place.name, place.id, *standing);
+            self.letters.note(place.id, *standing);
+        }
+        Ok(standings)
+    }
+}
+
+/// A place as lockline_renew takes it.
+fn field(text: &mut String, line: u128, id: u128, ticket: i64, lease: i64, last: bool) {
+    let _ = write!(text, "{line:032x}{id:032x}{ticket:019}{lease:019}{}", u8::from(last));
+}
+
+/// Fields that lock lines, each once and always in one order, so that nobody waits in a circle.
+pub(super) fn looks(lines: &[u128]) -> String {
+    let mut sorted = lines.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut text = String::new();
+    for line in sorted {
+        field(&mut text, line, 0, 0, 0, false);
+    }
+    text
+}
