@@ -1,6 +1,7 @@
 -- The common cases first, before anything else is even defined (Lua makes every function of line.lua and rules.lua anew
 -- with each call, and that costs more than these do). They do what the rest would do, with a handful of calls; generated
 -- histories are run on both. KEYS and ARGV as in join.lua. Only owners of one process come here.
+-- All numbers here are whole, so '%d' writes them as `int` in line.lua does, and takes a fraction of the time.
 if ARGV[8] == '' then
   local root = redis.call('GET', KEYS[1] .. ':c') or '0'
   local kind = string.byte(root)
