@@ -32,7 +32,7 @@ impl Step {
             Step::Fmt => shell::run(&mut shell::cargo(["fmt", "--all", "--check"])),
             Step::Clippy => clippy(),
             Step::Doc => doc(),
-            Step::Test => test::test(&[], &[]),
+            Step::Test => test::test(&test::Which::default()),
             Step::Readme => readme(),
             Step::Torture => torture::short(),
         }

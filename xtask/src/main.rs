@@ -24,14 +24,7 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Installs and starts what is missing, runs every test, stops what it started.
-    Test {
-        /// Only these engines.
-        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-        engines: Vec<String>,
-        /// Passed on to `cargo test`, such as the name of a test.
-        #[arg(last = true)]
-        rest: Vec<String>,
-    },
+    Test(test::Which),
     /// Starts or stops the engines that tests and benches use.
     Engines {
         /// Starts them and leaves them running, or stops what was left running.
@@ -87,7 +80,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<()> {
     match command {
-        Command::Test { engines, rest } => test::test(&engines, &rest),
+        Command::Test(which) => test::test(&which),
         Command::Engines { action: Action::Up } => engines::up(),
         Command::Engines { action: Action::Down } => engines::down(),
         // It measures the command, too.

@@ -1,11 +1,15 @@
 //! `cargo xtask test`: every test, on every engine, with a summary that hides nothing.
 
-use std::io::{BufRead, BufReader};
+mod programs;
+
+use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
 use crate::engines::{self, Fleet};
 use crate::shell;
+use programs::Said;
 
 /// What one test program said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,32 +18,65 @@ struct Target {
     passed: u64,
     failed: u64,
     ignored: u64,
-    /// Whether it said anything: one that crashed did not.
+    /// Whether it came to its end: one that crashed did not.
     finished: bool,
 }
 
-/// Runs everything; fails unless everything passed.
-pub(crate) fn test(names: &[String], rest: &[String]) -> Result<()> {
-    let fleet = Fleet::start(&engines::named(names)?)?;
-    let mut command = shell::cargo(["test", "--workspace", "--all-features", "--no-fail-fast"]);
-    command.args(rest).envs([fleet.environment()]);
-    // One pipe for both, so that a result stands after the name of its program.
-    let (reader, writer) = std::io::pipe()?;
-    command.stdout(writer.try_clone()?).stderr(writer);
-    let mut child = command.spawn()?;
-    // The command keeps its ends of the pipe open for as long as it lives.
-    drop(command);
-    let mut targets = Vec::new();
-    for line in BufReader::new(reader).lines() {
-        let line = line?;
-        shell::put(&line)?;
-        note(&mut targets, &line);
+/// Which tests.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Which {
+    /// Only these engines.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    engines: Vec<String>,
+    /// Only programs with one of these in their names, such as `tests/redis`.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    programs: Vec<String>,
+    /// How many programs run at a time, if not three.
+    #[arg(long, value_name = "N")]
+    at_once: Option<usize>,
+    /// Passed on to each program, such as the name of a test, or `--nocapture`.
+    #[arg(last = true)]
+    rest: Vec<String>,
+}
+
+/// So many that the machine is hardly ever idle, and so few that none waits for it for long.
+const AT_ONCE: usize = 3;
+
+impl Which {
+    fn wants(&self, program: &str) -> bool {
+        self.programs.is_empty() || self.programs.iter().any(|name| program.contains(name.as_str()))
     }
-    let status = child.wait()?;
+
+    /// Every program with its command, and the documentation's examples first: they are built as they are run.
+    fn commands(&self) -> Result<Vec<(String, Command)>> {
+        let mut examples = shell::cargo(["test", "--workspace", "--all-features", "--doc", "--no-fail-fast"]);
+        examples.arg("--");
+        let all = programs::build()?.into_iter().map(|program| (program.name.clone(), program.command()));
+        let all = std::iter::once(("documentation".to_owned(), examples)).chain(all);
+        Ok(all.filter(|(name, _)| self.wants(name)).collect())
+    }
+}
+
+/// Runs everything; fails unless everything passed.
+pub(crate) fn test(which: &Which) -> Result<()> {
+    let engines = engines::named(&which.engines)?;
+    let mut commands = which.commands()?;
+    let fleet = Fleet::start(&engines)?;
+    for (_, command) in &mut commands {
+        command.args(&which.rest).envs([fleet.environment()]);
+    }
+    let start = Instant::now();
+    let mut targets = Vec::new();
+    programs::run(commands, which.at_once.unwrap_or(AT_ONCE).max(1), |said| {
+        let seconds = start.elapsed().as_secs();
+        shell::put(&format!("\n== {} ({}, after {seconds} s)\n{}", said.name, said.status, said.text))?;
+        targets.push(target(&said));
+        Ok(())
+    })?;
     let engines = fleet.description();
     drop(fleet);
+    targets.sort_by(|a: &Target, b| a.name.cmp(&b.name));
     summary(&targets, &engines)?;
-    ensure!(status.success(), "cargo test failed: {status}");
     ensure!(targets.iter().all(|target| target.finished && target.failed == 0), "not everything passed");
     ensure!(total(&targets, |target| target.passed) > 0, "no test ran");
     Ok(())
@@ -49,38 +86,29 @@ fn total(targets: &[Target], of: impl Fn(&Target) -> u64) -> u64 {
     targets.iter().map(of).sum()
 }
 
-/// Reads what a line says about tests.
-fn note(targets: &mut Vec<Target>, line: &str) {
-    let text = line.trim_start();
-    if let Some(program) = text.strip_prefix("Running ") {
-        targets.push(Target { name: program_name(program), ..Target::default() });
-    } else if let Some(library) = text.strip_prefix("Doc-tests ") {
-        targets.push(Target { name: format!("{library} (documentation)"), ..Target::default() });
-    } else if let Some((_, counts)) =
-        line.strip_prefix("test result: ").and_then(|result| result.split_once(". "))
-    {
-        // Documentation is run in two programs, whose results follow each other.
-        if let Some(target) = targets.last_mut() {
-            target.finished = true;
-            for count in counts.split("; ") {
-                match count.split_once(' ').map(|(n, what)| (n.parse::<u64>(), what)) {
-                    Some((Ok(n), "passed")) => target.passed += n,
-                    Some((Ok(n), "failed")) => target.failed += n,
-                    Some((Ok(n), "ignored")) => target.ignored += n,
-                    _ => {}
-                }
+/// Counts what a program said. One that says that all is well and still fails did not finish.
+fn target(said: &Said) -> Target {
+    let mut target = counted(&said.name, &said.text);
+    target.finished &= said.status.success() || target.failed > 0;
+    target
+}
+
+fn counted(name: &str, text: &str) -> Target {
+    let mut target = Target { name: name.to_owned(), ..Target::default() };
+    let counts = |line: &str| Some(line.strip_prefix("test result: ")?.split_once(". ")?.1.to_owned());
+    // The examples of the documentation are several programs, whose results follow each other.
+    for counts in text.lines().filter_map(counts) {
+        target.finished = true;
+        for count in counts.split("; ") {
+            match count.split_once(' ').map(|(n, what)| (n.parse::<u64>(), what)) {
+                Some((Ok(n), "passed")) => target.passed += n,
+                Some((Ok(n), "failed")) => target.failed += n,
+                Some((Ok(n), "ignored")) => target.ignored += n,
+                _ => {}
             }
         }
     }
-}
-
-/// `unittests src/lib.rs (target/debug/deps/lockline-0123)` is lockline's `src/lib.rs`.
-fn program_name(program: &str) -> String {
-    let (source, file) = program.rsplit_once(" (").unwrap_or((program, ""));
-    let file = file.trim_end_matches(')').rsplit('/').next().unwrap_or_default();
-    let name = file.rsplit_once('-').map_or(file, |(name, _hash)| name);
-    let source = source.trim_start_matches("unittests ");
-    if source.starts_with("tests/") { source.to_owned() } else { format!("{name} {source}") }
+    target
 }
 
 fn summary(targets: &[Target], engines: &[String]) -> Result<()> {
@@ -114,42 +142,31 @@ fn summary(targets: &[Target], engines: &[String]) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn noted(text: &str) -> Vec<Target> {
-        let mut targets = Vec::new();
-        text.lines().for_each(|line| note(&mut targets, line));
-        targets
-    }
-
     #[test]
-    fn results_are_counted_per_program() {
-        let targets = noted(
-            "     Running unittests src/lib.rs (/tmp/target/debug/deps/lockline-0123abcd)\n\
-             running 3 tests\n\
-             test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
-             \x20    Running tests/smoke.rs (/tmp/target/debug/deps/smoke-0123abcd)\n\
-             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
-             \x20  Doc-tests lockline\n\
-             test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
-             test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
-        );
-        let target = |name: &str, passed, failed, ignored| Target {
-            name: name.to_owned(),
-            passed,
-            failed,
-            ignored,
-            finished: true,
-        };
-        let expected = [
-            target("lockline src/lib.rs", 2, 0, 1),
-            target("tests/smoke.rs", 1, 2, 0),
-            target("lockline (documentation)", 9, 0, 0),
-        ];
-        assert_eq!(targets, expected);
+    fn results_are_counted() {
+        let text = "\nrunning 3 tests\n\
+            test result: FAILED. 2 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
+            test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
+        let expected = Target { name: "x".to_owned(), passed: 6, failed: 3, ignored: 1, finished: true };
+        assert_eq!(counted("x", text), expected);
     }
 
     #[test]
     fn a_program_that_crashed_is_not_finished() {
-        let targets = noted("     Running tests/crash.rs (target/debug/deps/crash-1)\nrunning 1 test\n");
-        assert!(!targets[0].finished);
+        assert!(!counted("x", "\nrunning 1 test\n").finished);
+    }
+
+    #[test]
+    fn a_program_that_failed_after_its_tests_is_not_finished() {
+        use std::os::unix::process::ExitStatusExt;
+        let text =
+            "test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
+        let said = |code| Said {
+            name: "x".to_owned(),
+            text: text.to_owned(),
+            status: std::process::ExitStatus::from_raw(code << 8),
+        };
+        assert!(target(&said(0)).finished);
+        assert!(!target(&said(101)).finished);
     }
 }

@@ -1,0 +1,144 @@
+//! The test programs: found by asking cargo to build them, then run several at a time.
+//!
+//! Most of them wait: for leases to end, for servers to elect a leader. One after the other they would leave the machine
+//! idle for half of the time.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::shell;
+
+/// One program with tests in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    pub(super) name: String,
+    file: PathBuf,
+    /// Cargo runs tests in the folder of their package, and so do we.
+    folder: PathBuf,
+}
+
+/// What a program said, from its beginning to its end.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) name: String,
+    pub(super) text: String,
+    pub(super) status: ExitStatus,
+}
+
+/// Builds every test program.
+pub(super) fn build() -> Result<Vec<Program>> {
+    let mut command = shell::cargo(["test", "--workspace", "--all-features", "--no-run"]);
+    let messages = shell::output(command.arg("--message-format=json-render-diagnostics"))?;
+    Ok(messages.lines().filter_map(|line| program(&serde_json::from_str(line).ok()?)).collect())
+}
+
+/// The program that one of cargo's messages is about, if it is a test.
+fn program(message: &Value) -> Option<Program> {
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let file = PathBuf::from(message["executable"].as_str()?);
+    let folder = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned();
+    let source = PathBuf::from(message["target"]["src_path"].as_str()?);
+    let source = source.strip_prefix(&folder).unwrap_or(&source).display();
+    let package = folder.file_name()?.to_string_lossy();
+    Some(Program { name: format!("{package} {source}"), file, folder })
+}
+
+impl Program {
+    /// As cargo would run it.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.file);
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command
+    }
+}
+
+/// Runs commands, `at_once` at a time, in the order given; tells what each said as soon as it ends.
+pub(super) fn run(
+    commands: Vec<(String, Command)>,
+    at_once: usize,
+    mut tell: impl FnMut(Said) -> Result<()>,
+) -> Result<()> {
+    let queue = Mutex::new(VecDeque::from(commands));
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                while let Some((name, command)) = next() {
+                    if sender.send(said(name, command)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        receiver.into_iter().try_for_each(|one| tell(one?))
+    })
+}
+
+/// Runs one, with one pipe for both of its outputs, so that what it says stays in order.
+fn said(name: String, mut command: Command) -> Result<Said> {
+    let (mut reader, writer) = std::io::pipe()?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("cannot run {}", shell::shown(&command)))?;
+    // The command keeps its ends of the pipe open for as long as it lives.
+    drop(command);
+    let mut text = Vec::new();
+    reader.read_to_end(&mut text)?;
+    let status = child.wait()?;
+    Ok(Said { name, text: String::from_utf8_lossy(&text).into_owned(), status })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_program_is_found_among_what_cargo_built() {
+        let message = |test: bool| {
+            serde_json::json!({
+                "reason": "compiler-artifact",
+                "manifest_path": "/w/crates/lockline-cli/Cargo.toml",
+                "target": { "src_path": "/w/crates/lockline-cli/tests/view.rs" },
+                "profile": { "test": test },
+                "executable": "/w/target/debug/deps/view-0123abcd",
+            })
+        };
+        let expected = Program {
+            name: "lockline-cli tests/view.rs".to_owned(),
+            file: "/w/target/debug/deps/view-0123abcd".into(),
+            folder: "/w/crates/lockline-cli".into(),
+        };
+        assert_eq!(program(&message(true)), Some(expected));
+        assert_eq!(program(&message(false)), None);
+        assert_eq!(program(&serde_json::json!({ "reason": "build-finished" })), None);
+    }
+
+    #[test]
+    fn what_programs_say_is_not_mixed() {
+        let talk = |word: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("echo {word} 1; sleep 0.1; echo {word} 2 >&2; test {word} = good")]);
+            (word.to_owned(), command)
+        };
+        let mut heard = Vec::new();
+        let all = vec![talk("good"), talk("bad"), talk("good")];
+        run(all, 2, |said| {
+            heard.push((said.name.clone(), said.text, said.status.success()));
+            Ok(())
+        })
+        .unwrap();
+        heard.sort();
+        let of = |word: &str, good| (word.to_owned(), format!("{word} 1\n{word} 2\n"), good);
+        assert_eq!(heard, [of("bad", false), of("good", true), of("good", true)]);
+    }
+}
