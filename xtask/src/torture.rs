@@ -1,11 +1,13 @@
 //! `cargo xtask torture`: an engine, or the whole campaign. Servers are started for it, and the torturer is told how to
 //! start them again.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
 use crate::engines::{ENGINES, Engine, Fleet, named};
@@ -34,14 +36,25 @@ pub(crate) fn torture(long: bool, args: &[String]) -> Result<()> {
     run(&program, named, args, shell::run)
 }
 
-/// The short form, for `cargo xtask ci`: every engine for a moment, and all together enough to mean something.
+/// The short form, for `cargo xtask ci`: every engine for a moment, two at a time, and all together enough to mean something.
 pub(crate) fn short() -> Result<()> {
     let program = build("dev")?;
-    let mut runs = Vec::new();
-    for engine in tortured() {
-        let seconds = if matches!(engine.name, "sqlite" | "redis") { 15 } else { 8 };
-        runs.push(measured(&program, engine, seconds, seed()).context(engine.name)?);
-    }
+    let left = Mutex::new(tortured().collect::<VecDeque<_>>());
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let some = || {
+        let mut runs = Vec::new();
+        while let Some(engine) = next() {
+            let seconds = if matches!(engine.name, "sqlite" | "redis") { 15 } else { 8 };
+            runs.push(measured(&program, engine, seconds, seed()).context(engine.name)?);
+        }
+        anyhow::Ok(runs)
+    };
+    let runs = std::thread::scope(|scope| -> Result<Vec<Value>> {
+        let other = scope.spawn(some);
+        let mut runs = some()?;
+        runs.extend(other.join().map_err(|_| anyhow!("the torture panicked"))??);
+        Ok(runs)
+    })?;
     check(&runs, &SHORT)
 }
 

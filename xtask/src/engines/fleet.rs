@@ -38,6 +38,9 @@ impl Fleet {
     }
 
     fn start_in(folder: &Path, engines: &[&'static Engine]) -> Result<Fleet> {
+        // One at a time: two would install the same package at once, or find the same port free.
+        static STARTS: Mutex<()> = Mutex::new(());
+        let _starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
         stop_when_told_to()?;
         let dir = tempfile::Builder::new().prefix("lockline-engines-").tempdir_in(folder)?;
         let mut fleet = Fleet { started: Vec::new(), _dir: dir };
@@ -94,6 +97,10 @@ impl Drop for Fleet {
     fn drop(&mut self) {
         for (_, started) in &mut self.started {
             for child in &mut started.processes {
+                RUNNING
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .retain(|process| process.pid != child.id());
                 if let Some(process) = Process::of(child.id()) {
                     process.signal(Signal::TERM);
                 }
@@ -104,7 +111,6 @@ impl Drop for Fleet {
                 }
             }
         }
-        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

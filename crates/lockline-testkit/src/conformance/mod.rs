@@ -63,6 +63,10 @@
 // A behaviour that is not as it should be ends its test: that is what a panic is for here.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+use libtest_mimic::Trial;
+
+use crate::engine::Engine;
+
 pub mod blocking;
 pub mod cancel;
 pub mod election;
@@ -216,11 +220,11 @@ macro_rules! __tests {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __trials {
-    ([$engine:expr] $($group:ident { $($behaviour:ident)* })*) => {
+    ([$engine:expr, $peer:expr] $($group:ident { $($behaviour:ident)* })*) => {
         vec![$($($crate::server::trial(
             concat!(stringify!($group), "::", stringify!($behaviour)),
-            || $engine,
-            env!("CARGO_BIN_EXE_lockline-test-peer"),
+            $engine,
+            $peer,
             $crate::conformance::$group::$behaviour,
         )),*),*]
     };
@@ -255,11 +259,9 @@ macro_rules! conformance_across_processes {
 /// Every behaviour as a test on an engine, for a program that runs several.
 #[macro_export]
 macro_rules! conformance_trials {
-    ($engine:expr) => {{
-        let mut trials = $crate::__in_process!(__trials $engine);
-        trials.extend($crate::__across_processes!(__trials $engine));
-        trials
-    }};
+    ($engine:expr) => {
+        $crate::conformance::trials(|| $engine, env!("CARGO_BIN_EXE_lockline-test-peer"))
+    };
 }
 
 /// Makes a program that runs every behaviour on a server, or counts them as ignored if the run leaves it out.
@@ -270,6 +272,14 @@ macro_rules! conformance_on_server {
             $crate::server::run($server, $crate::conformance_trials!($engine))
         }
     };
+}
+
+/// What [`conformance_trials!`](crate::conformance_trials) gives. They are made here, so that the behaviours are compiled once and not
+/// with every program that runs them.
+pub fn trials(engine: fn() -> Engine, peer: &'static str) -> Vec<Trial> {
+    let mut trials = crate::__in_process!(__trials engine, peer);
+    trials.extend(crate::__across_processes!(__trials engine, peer));
+    trials
 }
 
 /// The names of all behaviours, `group::name`.

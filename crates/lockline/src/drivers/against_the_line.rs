@@ -28,18 +28,53 @@ pub(crate) trait Subject {
     /// The moment at which everything happens from now on.
     fn set_clock(&self, now: Now);
 
+    /// Whether a join to this line that is called now waits for a leave, to be done after it in the same call.
+    fn waits_for_leave(&self, _: &Name) -> bool {
+        false
+    }
+
     /// What was rung since the last time; at least `expected` bells, unless they got lost.
     async fn heard(&self, expected: usize) -> Vec<(Name, Bell)>;
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Pass { ms: u64, wall: i64 },
-    Join { name: usize, id: u128, mode: Mode, lease_ms: u64, identity: Option<u8>, wait: bool },
-    Renew { places: Vec<(usize, u128, u8)>, lease_ms: u64, last: bool },
-    Leave { name: usize, id: u128 },
-    Evict { name: usize, nth: usize, at_once: bool },
-    View { prefix: &'static str },
+    Pass {
+        ms: u64,
+        wall: i64,
+    },
+    Join {
+        name: usize,
+        id: u128,
+        mode: Mode,
+        lease_ms: u64,
+        identity: Option<u8>,
+        wait: bool,
+    },
+    Renew {
+        places: Vec<(usize, u128, u8)>,
+        lease_ms: u64,
+        last: bool,
+    },
+    Leave {
+        name: usize,
+        id: u128,
+    },
+    /// One leaves and another joins.
+    Swap {
+        name: usize,
+        leaves: u128,
+        joins: u128,
+        lease_ms: u64,
+    },
+    Evict {
+        name: usize,
+        nth: usize,
+        at_once: bool,
+    },
+    View {
+        prefix: &'static str,
+    },
 }
 
 fn mode() -> impl Strategy<Value = Mode> {
@@ -63,9 +98,11 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(ms, wall)| Op::Pass { ms, wall }),
         8 => (name.clone(), id.clone(), mode(), lease.clone(), prop::option::weighted(0.3, 0u8..2), prop::bool::weighted(0.8))
             .prop_map(|(name, id, mode, lease_ms, identity, wait)| Op::Join { name, id, mode, lease_ms, identity, wait }),
-        4 => (prop::collection::vec((name.clone(), id.clone(), 0u8..8), 1..5), lease, prop::bool::weighted(0.2))
+        4 => (prop::collection::vec((name.clone(), id.clone(), 0u8..8), 1..5), lease.clone(), prop::bool::weighted(0.2))
             .prop_map(|(places, lease_ms, last)| Op::Renew { places, lease_ms, last }),
-        4 => (name.clone(), id).prop_map(|(name, id)| Op::Leave { name, id }),
+        4 => (name.clone(), id.clone()).prop_map(|(name, id)| Op::Leave { name, id }),
+        3 => (name.clone(), id.clone(), id, lease)
+            .prop_map(|(name, leaves, joins, lease_ms)| Op::Swap { name, leaves, joins, lease_ms }),
         1 => (name, 0usize..5, any::<bool>()).prop_map(|(name, nth, at_once)| Op::Evict { name, nth, at_once }),
         1 => prop_oneof![Just(""), Just("a"), Just("a/"), Just("ü")].prop_map(|prefix| Op::View { prefix }),
     ]
@@ -157,15 +194,7 @@ impl<S: Subject> Pair<S> {
                 self.tell_clock();
             }
             Op::Join { name, id, mode, lease_ms, identity, wait } => {
-                let claim = Claim {
-                    name: Name::new(NAMES[*name]).unwrap(),
-                    id: ClaimId::from_u128(*id),
-                    mode: *mode,
-                    lease: Duration::from_millis(*lease_ms),
-                    who: Arc::new(Who { owner: format!("owner {id}"), host: "h".into(), pid: 7 }),
-                    identity: identity.map(|identity| format!("identity {identity}").into()),
-                    primitive: Primitive::Mutex,
-                };
+                let claim = claim(*name, *id, *mode, *lease_ms, *identity);
                 let now = self.now();
                 self.tick_others(Some(*name), &mut rung);
                 let step = self.lines.get_mut(name).unwrap().join(now, &claim, *wait);
@@ -187,6 +216,9 @@ impl<S: Subject> Pair<S> {
                     &mut rung,
                 );
                 self.subject.driver().leave(&self.place(*name, *id, 0, 1, false)).await.unwrap();
+            }
+            Op::Swap { name, leaves, joins, lease_ms } => {
+                self.swap(*name, *leaves, *joins, *lease_ms, &mut rung).await?;
             }
             Op::Evict { name, nth, at_once } => {
                 let now = self.now();
@@ -222,6 +254,36 @@ impl<S: Subject> Pair<S> {
         rung.sort();
         heard.sort();
         prop_assert_eq!(heard, rung);
+        Ok(())
+    }
+
+    async fn swap(
+        &mut self,
+        name: usize,
+        leaves: u128,
+        joins: u128,
+        lease_ms: u64,
+        rung: &mut Vec<Rung>,
+    ) -> Result<(), TestCaseError> {
+        let claim = claim(name, joins, Mode::Exclusive, lease_ms, None);
+        let place = self.place(name, leaves, 2, 1, false);
+        self.tick_others(Some(name), rung);
+        let now = self.now();
+        note(name, self.lines.get_mut(&name).unwrap().leave(now, place.id).bells, rung);
+        let now = self.now();
+        let step = self.lines.get_mut(&name).unwrap().join(now, &claim, true);
+        note(name, step.bells, rung);
+        let driver = self.subject.driver();
+        let answer = if leaves != joins && self.subject.waits_for_leave(&claim.name) {
+            let (answer, left) = tokio::join!(driver.join(&claim, true), driver.leave(&place));
+            left.unwrap();
+            answer.unwrap()
+        } else {
+            driver.leave(&place).await.unwrap();
+            driver.join(&claim, true).await.unwrap()
+        };
+        prop_assert_eq!(Ok(answer), step.answer);
+        self.learn(name, joins, Some(answer));
         Ok(())
     }
 
@@ -290,6 +352,18 @@ impl<S: Subject> Pair<S> {
         if let Some(ticket) = standing.and_then(|standing| standing.ticket()) {
             self.known.insert((name, id), ticket);
         }
+    }
+}
+
+fn claim(name: usize, id: u128, mode: Mode, lease_ms: u64, identity: Option<u8>) -> Claim {
+    Claim {
+        name: Name::new(NAMES[name]).unwrap(),
+        id: ClaimId::from_u128(id),
+        mode,
+        lease: Duration::from_millis(lease_ms),
+        who: Arc::new(Who { owner: format!("owner {id}"), host: "h".into(), pid: 7 }),
+        identity: identity.map(|identity| format!("identity {identity}").into()),
+        primitive: Primitive::Mutex,
     }
 }
 

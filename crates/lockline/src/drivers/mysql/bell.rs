@@ -36,13 +36,13 @@ pub(super) struct Watch {
 struct Waiting {
     tickets: HashMap<ClaimId, Ticket>,
     /// In order, and whether another process's claim may stand right before it. Behind one of ours it is our own leave that tells.
-    line: BTreeMap<Ticket, bool>,
+    line: BTreeMap<Ticket, (ClaimId, bool)>,
 }
 
 impl Waiting {
     /// Whether the first of them has somebody else's session to wait for.
     fn must_watch(&self) -> bool {
-        self.line.first_key_value().is_some_and(|(_, behind_others)| *behind_others)
+        self.line.first_key_value().is_some_and(|(_, (_, behind_others))| *behind_others)
     }
 }
 
@@ -77,7 +77,7 @@ impl Watch {
             let mut state = locked(&self.state);
             let waiting = state.waiting.entry(name.clone()).or_default();
             waiting.tickets.insert(id, ticket);
-            waiting.line.insert(ticket, behind_others);
+            waiting.line.insert(ticket, (id, behind_others));
             waiting.must_watch()
         };
         if must_watch {
@@ -96,6 +96,14 @@ impl Watch {
         }
     }
 
+    /// The first claim of ours that waits in a line, and the ticket of the last.
+    pub(super) fn first_and_last(&self, name: &Name) -> Option<(ClaimId, Ticket, Ticket)> {
+        let state = locked(&self.state);
+        let line = &state.waiting.get(name)?.line;
+        let (first, (id, _)) = line.first_key_value()?;
+        Some((*id, *first, *line.last_key_value()?.0))
+    }
+
     fn waits(&self, name: &Name, id: ClaimId) -> bool {
         locked(&self.state).waiting.get(name).is_some_and(|all| all.tickets.contains_key(&id))
     }
@@ -107,7 +115,7 @@ impl Watch {
         let Some(ticket) = waiting.tickets.remove(&id) else { return };
         waiting.line.remove(&ticket);
         // Whoever stood behind it may stand behind somebody else now.
-        if let Some((_, behind_others)) = waiting.line.range_mut(ticket..).next() {
+        if let Some((_, (_, behind_others))) = waiting.line.range_mut(ticket..).next() {
             *behind_others = true;
         }
         if waiting.line.is_empty() {

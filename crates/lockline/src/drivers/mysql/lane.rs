@@ -10,7 +10,7 @@ use sqlx::mysql::{
 };
 use sqlx::{Arguments, AssertSqlSafe, ConnectOptions, Executor, Row};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 
 use super::config::{MysqlConfig, Tls};
 use super::error::{explain, is_conflict};
@@ -101,10 +101,7 @@ impl Lane {
         text: impl Into<Cow<'static, str>>,
         values: Vec<Value>,
     ) -> Result<Option<u64>> {
-        match self.send(operation, text.into(), values, true).await? {
-            Reply::Changed(done) if done.rows_affected() > 0 => Ok(Some(done.last_insert_id().max(1))),
-            _ => Ok(None),
-        }
+        self.turn().await?.change(operation, text, values).await
     }
 
     async fn send(
@@ -114,13 +111,52 @@ impl Lane {
         values: Vec<Value>,
         changes: bool,
     ) -> Result<Reply> {
+        self.turn().await?.send(operation, text, values, changes).await
+    }
+
+    /// Waits for those who asked before, for whoever can say what to send only then.
+    ///
+    /// # Cancel safety
+    /// Whoever goes away while there is no connection has asked for nothing. A join that is sent when the server is back, long
+    /// after its caller gave up, would stand in line for nobody.
+    pub(super) async fn turn(&self) -> Result<LaneTurn> {
         let mut session = self.session.clone().lock_owned().await;
-        // Not yet under way: whoever goes away while there is no connection has asked for nothing. A join that is sent when the
-        // server is back, long after its caller gave up, would stand in line for nobody.
         session.connect().await?;
-        // Then to its end: half of an answer would be read by the next one who asks.
-        UnderWay::new(&self.runtime, async move { session.run(operation, &text, &values, changes).await })
-            .await
+        Ok(LaneTurn { session, runtime: self.runtime.clone() })
+    }
+}
+
+/// A session that is there, and nobody else's.
+#[derive(Debug)]
+pub(super) struct LaneTurn {
+    session: OwnedMutexGuard<Session>,
+    runtime: Handle,
+}
+
+impl LaneTurn {
+    /// As [`Lane::change`].
+    pub(super) async fn change(
+        self,
+        operation: &'static str,
+        text: impl Into<Cow<'static, str>>,
+        values: Vec<Value>,
+    ) -> Result<Option<u64>> {
+        match self.send(operation, text.into(), values, true).await? {
+            Reply::Changed(done) if done.rows_affected() > 0 => Ok(Some(done.last_insert_id().max(1))),
+            _ => Ok(None),
+        }
+    }
+
+    /// To its end, whoever waits for it: half of an answer would be read by the next one who asks.
+    async fn send(
+        self,
+        operation: &'static str,
+        text: Cow<'static, str>,
+        values: Vec<Value>,
+        changes: bool,
+    ) -> Result<Reply> {
+        let LaneTurn { mut session, runtime } = self;
+        UnderWay::new(&runtime, async move { session.run(operation, &text, &values, changes).await }).await
     }
 }
 

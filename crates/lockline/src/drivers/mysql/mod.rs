@@ -4,6 +4,8 @@ mod bell;
 mod config;
 mod error;
 mod lane;
+mod partners;
+mod pass;
 mod renew;
 mod schema;
 mod verbs;

@@ -102,3 +102,6 @@ async fn install(connection: &mut MySqlConnection, clock: bool) -> Result<(), sq
 
 /// How statements read the time; tests put another clock there.
 pub(super) const CLOCK: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
+/// The same, as it was when the statement began.
+#[cfg(test)]
+pub(super) const CLOCK_AT_BEGIN: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))";

@@ -11,6 +11,7 @@ use sqlx::mysql::MySqlRow;
 use super::bell::Watch;
 use super::config::{MysqlConfig, Tls};
 use super::lane::{Lane, Value, connect, text_of};
+use super::partners::Partners;
 use super::renew::looks;
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::quiet::QuietLines;
@@ -20,7 +21,7 @@ use crate::drivers::relational::{
 };
 use crate::drivers::turns::Turns;
 use crate::error::Result;
-use crate::line::{Claim, ClaimId, LineView, Place, Standing, Ticket};
+use crate::line::{Claim, ClaimId, LineView, Mode, Place, Standing, Ticket};
 use crate::name::Name;
 use crate::sync::locked;
 
@@ -41,13 +42,15 @@ pub(super) struct Verbs {
     pub(super) letters: Arc<LetterBox>,
     /// Where one changed row may do.
     pub(super) quiet: QuietLines,
+    /// Who leaves together with whom comes.
+    pub(super) partners: Partners,
     /// Claims of ours that stood alone in their lines when they were last looked at.
     pub(super) alone: Mutex<HashSet<(u128, ClaimId)>>,
     /// A join may send twice.
     turns: Turns,
 }
 
-fn bytes(text: &str) -> Value {
+pub(super) fn bytes(text: &str) -> Value {
     Value::Bytes(text.as_bytes().to_vec())
 }
 
@@ -74,6 +77,7 @@ impl Verbs {
             watch,
             letters,
             quiet: QuietLines::new(),
+            partners: Partners::default(),
             alone: Mutex::default(),
             turns: Turns::default(),
         })
@@ -83,7 +87,7 @@ impl Verbs {
         &self.address
     }
 
-    fn lane_of(&self, line: u128) -> &Lane {
+    pub(super) fn lane_of(&self, line: u128) -> &Lane {
         let nth = line % self.lanes.len() as u128;
         &self.lanes[usize::try_from(nth).unwrap_or(0)]
     }
@@ -103,10 +107,16 @@ impl Verbs {
         let line = line_key(claim.name.as_str());
         let mut turn = self.turns.next(claim.id);
         turn.comes().await;
-        let standing = match self.join_alone(line, claim).await? {
+        let standing = match self.join_along(line, claim, wait).await {
             Some(standing) => standing,
-            None => self.join_line(line, claim, wait).await?,
+            None => match self.join_alone(line, claim).await? {
+                Some(standing) => standing,
+                None => self.join_line(line, claim, wait).await?,
+            },
         };
+        if claim.mode == Mode::Exclusive && matches!(standing, Standing::In { .. }) {
+            self.partners.got_in(line);
+        }
         self.letters.note(claim.id, standing);
         Ok(standing)
     }
@@ -175,6 +185,27 @@ impl Verbs {
 
     pub(super) async fn leave(&self, place: &Place) -> Result<()> {
         let line = line_key(place.name.as_str());
+        let mut turn = self.turns.next(place.id);
+        turn.comes().await;
+        self.watch.forget(&place.name, place.id);
+        self.letters.forget(place.id);
+        locked(&self.alone).remove(&(line, place.id));
+        if let Some(partner) = self.partners.take(line) {
+            match self.pass(line, place, &partner).await? {
+                Some(standing) => partner.joined(standing),
+                // It goes alone, when this has left.
+                None => return self.leave_line(line, place).await.map(|()| drop(partner)),
+            }
+            return Ok(());
+        }
+        self.leave_line(line, place).await
+    }
+
+    async fn leave_line(&self, line: u128, place: &Place) -> Result<()> {
+        if self.leave_alone(line, place).await? {
+            self.partners.got_out(line);
+            return Ok(());
+        }
         let values = vec![
             Value::Bits(line),
             bytes(place.name.as_str()),
@@ -182,22 +213,25 @@ impl Verbs {
             Value::Int(ticket_column(place.ticket)),
             Value::Bits(self.process),
         ];
-        let mut turn = self.turns.next(place.id);
-        turn.comes().await;
-        self.watch.forget(&place.name, place.id);
-        self.letters.forget(place.id);
-        locked(&self.alone).remove(&(line, place.id));
-        if self.leave_alone(line, place).await? {
-            return Ok(());
-        }
         let answer =
             self.routine(self.lane_of(line), "leave", "CALL lockline_leave(?, ?, ?, ?, ?)", values).await?;
-        let let_in = Answer::new(&answer).ring(&self.bells);
-        for id in &let_in {
-            self.watch.got_in(&place.name, *id);
-        }
-        self.watch.left(&place.name, !let_in.is_empty());
+        self.has_left(line, &place.name, &Answer::new(&answer));
         Ok(())
+    }
+
+    /// Rings whom a leave has let in, and notes whether that is one of ours.
+    fn has_left(&self, line: u128, name: &Name, answer: &Answer<'_>) {
+        // It may leave as soon as it hears the bell, and whoever stands behind it must not be taken for somebody who waits for others.
+        let let_in = answer.ring_if(&self.bells, |id| {
+            self.watch.got_in(name, id);
+            true
+        });
+        if let_in.is_empty() {
+            self.partners.got_out(line);
+        } else {
+            self.partners.got_in(line);
+        }
+        self.watch.left(name, !let_in.is_empty());
     }
 
     /// Gives back a lock that probably nobody else wants; `false` if somebody does, and nothing was done.
@@ -266,11 +300,18 @@ impl Verbs {
         self.quiet.guess();
     }
 
+    /// Whether a join that is called now waits for a leave.
+    #[cfg(test)]
+    pub(super) fn would_go_along(&self, name: &Name) -> bool {
+        self.partners.has(line_key(name.as_str()))
+    }
+
     /// A statement that reads the time; tests have another clock.
-    fn on_clock(&self, text: &'static str) -> Cow<'static, str> {
+    pub(super) fn on_clock(&self, text: &'static str) -> Cow<'static, str> {
         #[cfg(test)]
         if self.watch.has_test_clock() {
-            return text.replace(super::schema::CLOCK, "@clock").into();
+            let text = text.replace(super::schema::CLOCK, "@clock");
+            return text.replace(super::schema::CLOCK_AT_BEGIN, "@clock").into();
         }
         text.into()
     }

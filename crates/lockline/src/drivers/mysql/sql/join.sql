@@ -12,6 +12,7 @@ verb: BEGIN
     DECLARE l_free BOOLEAN;
     DECLARE stands BOOLEAN DEFAULT FALSE;
     DECLARE f_places, f_last, f_my_last, f_used, f_smallest, f_lapse, p_ticket, p_taken, p_most BIGINT;
+    DECLARE p_before BIGINT DEFAULT 0;
     DECLARE f_kind, p_mode SMALLINT;
     DECLARE f_mine, f_shared, is_in BOOLEAN;
     DECLARE bells LONGTEXT DEFAULT '';
@@ -29,28 +30,27 @@ verb: BEGIN
     -- The usual case of a lock that many want: who wants it for himself waits behind whoever is there. One look at the row, and none at
     -- the others.
     IF p_kind = 0 AND p_wait AND p_identity IS NULL THEN
-        SELECT last_ticket, seen_us, next_lapse_us, alone, places,
-                (SELECT process FROM lockline_claims WHERE line = p_line ORDER BY ticket DESC LIMIT 1)
+        SELECT last_ticket, seen_us, next_lapse_us, alone, places, last_process
             INTO l_last, l_seen, l_lapse, l_alone, f_places, l_before
             FROM lockline_lines WHERE line = p_line FOR UPDATE;
-        IF l_before IS NOT NULL AND l_alone IS NULL THEN
+        IF f_places > 0 AND l_alone IS NULL THEN
             SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
             IF now_us >= l_seen AND l_lapse - now_us >= LEAST(1000000, p_lease DIV 3) AND l_lapse > now_us THEN
                 SET p_ticket = GREATEST(l_last + 1, now_us);
                 BEGIN
                     -- A second try, whose first answer got lost.
                     DECLARE CONTINUE HANDLER FOR 1062 SET stands = TRUE;
-                    INSERT INTO lockline_claims (line, ticket, id, kind, permits, permit_limit, lease_us, deadline_us,
-                            since_us, pid, process, owner, host, identity)
-                        VALUES (p_line, p_ticket, p_id, p_kind, p_permits, p_limit, p_lease, now_us + p_lease, now_us,
-                            p_pid, p_me, p_owner, p_host, p_identity);
+                    INSERT INTO lockline_claims (line, ticket, before_ticket, id, kind, permits, permit_limit, lease_us,
+                            deadline_us, since_us, pid, process, owner, host, identity)
+                        VALUES (p_line, p_ticket, l_last, p_id, p_kind, p_permits, p_limit, p_lease, now_us + p_lease,
+                            now_us, p_pid, p_me, p_owner, p_host, p_identity);
                 END;
                 IF NOT stands THEN
-                    UPDATE lockline_lines SET last_ticket = p_ticket, seen_us = now_us, places = f_places + 1,
+                    UPDATE lockline_lines SET last_ticket = p_ticket, seen_us = now_us, places = f_places + 1, last_process = p_me,
                             next_lapse_us = LEAST(l_lapse, now_us + p_lease), day = now_us DIV 86400000000
                         WHERE line = p_line;
                     COMMIT;
-                    SELECT CONCAT('W ', p_ticket, ' ', f_places, ' ', p_lease, ' -1 ', l_before <> p_me,
+                    SELECT CONCAT('W ', p_ticket, ' ', f_places, ' ', p_lease, ' -1 ', NOT (l_before <=> p_me),
                         LEFT(GET_LOCK(CONCAT('lockline:', LEFT(HEX(p_line), 16), ':', p_ticket), 0) <=> 1, 0)) AS answer;
                     LEAVE verb;
                 END IF;
@@ -151,19 +151,20 @@ verb: BEGIN
     END IF;
 
     IF is_in IS NOT NULL THEN
-        SET l_last = GREATEST(l_last + 1, now_us);
+        SET p_before = l_last, l_last = GREATEST(l_last + 1, now_us);
         SET p_ticket = l_last;
         IF is_in THEN
             SET l_through = l_last;
         END IF;
     END IF;
-    INSERT INTO lockline_claims (line, ticket, id, kind, permits, permit_limit, lease_us, deadline_us, since_us, pid,
-            process, owner, host, identity)
-        VALUES (p_line, p_ticket, p_id, p_kind, p_permits, p_limit, p_lease, now_us + p_lease, now_us, p_pid, p_me,
+    INSERT INTO lockline_claims (line, ticket, before_ticket, id, kind, permits, permit_limit, lease_us, deadline_us,
+            since_us, pid, process, owner, host, identity)
+        VALUES (p_line, p_ticket, p_before, p_id, p_kind, p_permits, p_limit, p_lease, now_us + p_lease, now_us, p_pid, p_me,
             p_owner, p_host, p_identity);
     UPDATE lockline_lines SET last_ticket = l_last, in_through = l_through, seen_us = now_us,
             next_lapse_us = IF(f_places = 0, now_us + p_lease, LEAST(l_lapse, now_us + p_lease)),
-            free = FALSE, day = now_us DIV 86400000000, places = f_places + (is_in IS NOT NULL)
+            free = FALSE, day = now_us DIV 86400000000, places = f_places + (is_in IS NOT NULL),
+            last_process = IF(is_in IS NULL, NULL, p_me)
         WHERE line = p_line;
     IF is_in THEN
         SET answer = CONCAT('I ', p_ticket);

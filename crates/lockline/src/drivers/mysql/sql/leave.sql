@@ -64,9 +64,10 @@ verb: BEGIN
             IF f_ticket < c_ticket THEN
                 SELECT COUNT(DISTINCT ticket) INTO f_places FROM lockline_claims WHERE line = p_line;
             END IF;
-            -- Whoever stood first is gone, unless it shares its place.
+            -- Whoever stood first is gone, unless it shares its place. Any other may have been the last.
             UPDATE lockline_lines SET in_through = through, seen_us = now_us, free = is_empty,
-                    places = COALESCE(f_places, places - IF(f_ticket <=> c_ticket, 0, 1))
+                    places = COALESCE(f_places, places - IF(f_ticket <=> c_ticket, 0, 1)),
+                    last_process = IF(f_ticket > c_ticket, last_process, NULL)
                 WHERE line = p_line;
         END IF;
     END IF;

@@ -19,6 +19,7 @@ CREATE TABLE IF NOT EXISTS lockline_lines (
     next_lapse_us BIGINT NOT NULL,                  -- no claim lapses before this
     free          BOOLEAN NOT NULL,                 -- nobody stands in it
     places        INT NOT NULL DEFAULT 0,           -- how many there are among claims
+    last_process  BINARY(16),                       -- whose the last of them is, if that is known
     day           INT NOT NULL,                     -- when it was last joined, in days
     alone         BINARY(16),                       -- the claim that is kept here, if there is one; the rest is as in claims
     kind          SMALLINT,
@@ -43,6 +44,7 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW lockline_lone_claims AS
 CREATE TABLE IF NOT EXISTS lockline_claims (
     line         BINARY(16) NOT NULL,
     ticket       BIGINT NOT NULL,
+    before_ticket BIGINT NOT NULL DEFAULT 0,        -- the ticket that was the last when it joined, or 0
     id           BINARY(16) NOT NULL,               -- who knows it can leave the place
     kind         SMALLINT NOT NULL,                 -- 0 exclusive, 1 shared, 2 permits
     closed       BOOLEAN NOT NULL DEFAULT FALSE,    -- evicted while in: stands until its deadline, answers `out`

@@ -10,6 +10,6 @@ BEGIN
     CALL lockline_settle(p_line, l_name, l_through, p_caller, p_me, through, is_empty, io_bells);
     SELECT MIN(deadline_us), COUNT(DISTINCT ticket) INTO lapse, l_places FROM lockline_claims WHERE line = p_line;
     UPDATE lockline_lines SET in_through = through, seen_us = p_now, next_lapse_us = COALESCE(lapse, p_now),
-            free = is_empty, places = l_places
+            free = is_empty, places = l_places, last_process = NULL
         WHERE line = p_line;
 END

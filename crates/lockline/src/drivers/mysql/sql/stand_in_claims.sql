@@ -15,5 +15,6 @@ BEGIN
             process, owner, host, identity
         FROM lockline_lines WHERE line = p_line AND alone IS NOT NULL
         ON DUPLICATE KEY UPDATE closed = lockline_claims.closed;
-    UPDATE lockline_lines SET in_through = last_ticket, places = 1, alone = NULL WHERE line = p_line AND alone IS NOT NULL;
+    UPDATE lockline_lines SET in_through = last_ticket, places = 1, last_process = process, alone = NULL
+        WHERE line = p_line AND alone IS NOT NULL;
 END

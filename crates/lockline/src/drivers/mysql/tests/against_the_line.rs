@@ -42,6 +42,10 @@ impl Subject for Procedures {
         self.clock.store(now.at.as_micros(), Ordering::SeqCst);
     }
 
+    fn waits_for_leave(&self, name: &Name) -> bool {
+        self.mysql.verbs.would_go_along(name)
+    }
+
     async fn heard(&self, _: usize) -> Vec<(Name, Bell)> {
         self.heard.take()
     }

@@ -1,0 +1,83 @@
+//! A leave that takes a join along: see [`Partners`](super::partners::Partners).
+
+use super::lane::Value;
+use super::partners::Partner;
+use super::verbs::{Verbs, bytes};
+use crate::drivers::relational::{micros, ticket_column};
+use crate::error::Result;
+use crate::line::{Bell, Claim, Mode, News, Place, Standing, Ticket, look_again};
+
+/// What pass.sql multiplies a ticket by, to say in the same number how many places are before it, as far as it can count.
+const PLACES: u64 = 1024;
+
+impl Verbs {
+    /// Stands in line with the call by which one of ours leaves it; `None` if none does soon, and nothing was done.
+    pub(super) async fn join_along(&self, line: u128, claim: &Claim, wait: bool) -> Option<Standing> {
+        if !wait || claim.mode != Mode::Exclusive || claim.identity.is_some() {
+            return None;
+        }
+        match self.partners.go_along(line, claim).await {
+            // Whoever took it along has noted that it waits.
+            Some(standing) => {
+                self.quiet.note(line, false);
+                Some(standing)
+            }
+            None => None,
+        }
+    }
+
+    /// Leaves to the next one, which is ours, and takes a join along: where that stands. `None` if it must be done in two calls, and
+    /// nothing was done.
+    pub(super) async fn pass(
+        &self,
+        line: u128,
+        place: &Place,
+        partner: &Partner,
+    ) -> Result<Option<Standing>> {
+        let (claim, name) = (&partner.claim, &place.name);
+        let turn = self.lane_of(line).turn().await?;
+        // Only now: whoever was sent before this may have become the last.
+        let Some((next, next_ticket, last)) = self.watch.first_and_last(name) else { return Ok(None) };
+        let gone = ticket_column(place.ticket);
+        let (line_bits, lease) = (Value::Bits(line), Value::Int(micros(claim.lease)));
+        let values = vec![
+            Value::Bits(place.id.as_u128()),
+            Value::Int(ticket_column(Some(next_ticket))),
+            Value::Bits(next.as_u128()),
+            lease.clone(),
+            Value::Bits(self.process),
+            Value::Bits(claim.id.as_u128()),
+            Value::Int(ticket_column(Some(last))),
+            lease.clone(),
+            lease.clone(),
+            Value::Int(claim.who.pid.into()),
+            Value::Bits(self.process),
+            bytes(&claim.who.owner),
+            bytes(&claim.who.host),
+            line_bits.clone(),
+            line_bits.clone(),
+            Value::Int(gone),
+            line_bits,
+            Value::Int(gone),
+            Value::Int(ticket_column(Some(last))),
+            lease,
+        ];
+        let text = self.on_clock(include_str!("sql/pass.sql"));
+        let Some(number) = turn.change("leave", text, values).await? else { return Ok(None) };
+        let ahead = u32::try_from(number % PLACES).unwrap_or(u32::MAX);
+        let standing = Standing::Waiting {
+            ticket: Ticket::new(number / PLACES),
+            ahead,
+            look_again: look_again(claim.lease, None, None),
+        };
+        // Before anybody else leaves: it is the last of ours now.
+        self.watch.stands(name, claim.id, standing, false);
+        if partner.is_gone() {
+            self.watch.forget(name, claim.id);
+        }
+        self.watch.got_in(name, next);
+        self.bells.ring(name, &Bell { id: next, ticket: next_ticket, news: News::In });
+        self.watch.left(name, true);
+        Ok(Some(standing))
+    }
+}
