@@ -32,13 +32,13 @@ pub(crate) fn torture(long: bool, args: &[String]) -> Result<()> {
         return campaign_for_long(args);
     }
     let named = args.iter().find_map(|arg| ENGINES.iter().find(|engine| engine.name == arg));
-    let program = build("dev")?;
+    let program = build("test")?;
     run(&program, named, args, shell::run)
 }
 
 /// The short form, for `cargo xtask ci`: every engine for a moment, two at a time, and all together enough to mean something.
 pub(crate) fn short() -> Result<()> {
-    let program = build("dev")?;
+    let program = build("test")?;
     let left = Mutex::new(tortured().collect::<VecDeque<_>>());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let some = || {
@@ -107,7 +107,7 @@ fn tortured() -> impl Iterator<Item = &'static Engine> {
 fn build(profile: &str) -> Result<std::path::PathBuf> {
     let arguments = ["build", "--quiet", "--all-features", "--bin", TORTURER, "--profile", profile];
     shell::run(&mut shell::cargo(arguments))?;
-    let folder = if profile == "dev" { "debug" } else { profile };
+    let folder = if profile == "test" { "debug" } else { profile };
     Ok(workspace::target_dir()?.join(folder).join(TORTURER))
 }
 

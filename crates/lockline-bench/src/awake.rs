@@ -1,59 +1,39 @@
 //! Cores that do not sleep.
 //!
-//! A core of a virtual machine that has nothing to do is given back to its host, and takes up to a tenth of a millisecond to come
-//! back. Whoever asks a server and waits pays that several times for each round trip, and the longer the server works, the more
-//! surely: then a row tells how the host sleeps. With a loop on each core that runs only when nothing else does, it tells what the
-//! work costs, as on a machine that has other things to do.
+//! A core that has nothing to do goes to sleep, and one of a virtual machine is given back to its host: it takes up to a tenth of a
+//! millisecond to come back. Whoever asks a server and waits pays that several times for each round trip, and the longer the server
+//! works, the more surely: then a row tells how the host sleeps. Kept awake, it tells what the work costs, as on a machine that has
+//! other things to do.
 
-use std::process::{Child, Command, Stdio};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use anyhow::{Context, Result};
 
-/// The word that makes a process one of these loops.
-pub const AWAKE: &str = "--awake-loop";
+/// Where Linux is told how long a core may take to wake up; for as long as the file is open.
+const LATENCY: &str = "/dev/cpu_dma_latency";
 
-/// Loops that end with this.
+/// Until this is dropped, cores that have nothing to do look for work instead of sleeping.
 #[derive(Debug)]
-pub struct Awake(Vec<Child>);
+pub struct Awake(#[allow(dead_code, reason = "it is open, and that is what it is for")] File);
 
 impl Awake {
-    /// Starts one for each core, in the scheduling class of those who get what nobody else wants.
+    /// Asks for it.
     ///
     /// # Errors
-    /// Without `chrt`, which is part of util-linux.
+    /// For users who may not: mostly everybody but root.
     pub fn start() -> Result<Awake> {
-        let mut all = Awake(Vec::new());
-        for _ in 0..std::thread::available_parallelism()?.get() {
-            let mut idle = Command::new("chrt");
-            idle.args(["--idle", "0"]).arg(std::env::current_exe()?).arg(AWAKE).stdin(Stdio::null());
-            all.0.push(idle.spawn().context("chrt, which keeps the cores awake")?);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        for one in &mut all.0 {
-            ensure!(one.try_wait()?.is_none(), "chrt does not keep the cores awake");
-        }
-        Ok(all)
+        Awake::at(Path::new(LATENCY))
     }
-}
 
-impl Drop for Awake {
-    fn drop(&mut self) {
-        for one in &mut self.0 {
-            let _ = one.kill();
-            let _ = one.wait();
-        }
-    }
-}
-
-/// One loop. It ends with whoever started it.
-///
-/// # Errors
-/// If it could not end with it.
-pub fn stay_awake() -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    loop {
-        std::hint::spin_loop();
+    fn at(path: &Path) -> Result<Awake> {
+        let open = || -> std::io::Result<File> {
+            let mut file = File::options().write(true).open(path)?;
+            file.write_all(&0_i32.to_ne_bytes())?;
+            Ok(file)
+        };
+        open().map(Awake).with_context(|| format!("{} cannot be written", path.display()))
     }
 }
 
@@ -62,11 +42,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loops_end_with_what_started_them() {
-        let mut awake = Awake(vec![Command::new("sleep").arg("600").spawn().unwrap()]);
-        let pid = awake.0[0].id();
-        assert!(awake.0[0].try_wait().unwrap().is_none());
+    fn it_asks_for_no_latency_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("latency");
+        assert!(Awake::at(&path).is_err(), "it is not made");
+        std::fs::write(&path, "").unwrap();
+        let awake = Awake::at(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), [0; 4]);
         drop(awake);
-        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 }

@@ -34,9 +34,9 @@ struct Args {
     /// How long each row runs; some take longer, because they need several rounds.
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
-    /// Keeps the cores from sleeping, with loops that run only when nothing else does: see docs/benchmarks.md.
+    /// Lets cores that wait go to sleep; otherwise they are kept awake, if this user may do that: see docs/benchmarks.md.
     #[arg(long)]
-    awake: bool,
+    asleep: bool,
     /// Only these rows.
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<RowName>,
@@ -161,9 +161,6 @@ fn start() -> Result<ExitCode> {
             runtime.block_on(processes::work(engine, url))?;
             return Ok(ExitCode::SUCCESS);
         }
-        [awake::AWAKE] => {
-            awake::stay_awake()?;
-        }
         [processes::ECHO, own, other] => {
             processes::echo(Path::new(own), Path::new(other))?;
             return Ok(ExitCode::SUCCESS);
@@ -181,6 +178,16 @@ fn start() -> Result<ExitCode> {
     measure(&runtime, &args, engine)
 }
 
+fn kept_awake() -> Option<awake::Awake> {
+    match awake::Awake::start() {
+        Ok(awake) => Some(awake),
+        Err(error) => {
+            say(&format!("cores may sleep, and waking up is measured, too: {error:#}"));
+            None
+        }
+    }
+}
+
 fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Result<ExitCode> {
     let wanted = if args.rows.is_empty() { RowName::ALL.to_vec() } else { args.rows.clone() };
     if let Some(row) = args.rows.iter().find(|row| !row.is_for(engine)) {
@@ -192,14 +199,14 @@ fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Re
     let tasks: Vec<Task> =
         wanted.into_iter().filter(|row| row.is_for(engine)).flat_map(RowName::tasks).collect();
     let window = Duration::from_secs_f64(args.seconds);
-    let _awake = args.awake.then(awake::Awake::start).transpose()?;
+    let awake = if args.asleep { None } else { kept_awake() };
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for (at, task) in tasks.iter().copied().enumerate() {
         say(&format!("[{}/{}] {}: {}", at + 1, tasks.len(), engine.name(), task.name(engine)));
         // On a worker of the runtime, where programs do their work, and not on the thread that waits for it.
         let row = runtime.block_on(async { tokio::spawn(task.run(engine, args.url.clone(), window)).await? });
-        match row.map(|row| if args.awake { row.with("awake", 1.0) } else { row }) {
+        match row.map(|row| if awake.is_some() { row.with("awake", 1.0) } else { row }) {
             Ok(row) if args.json => put(&format!("{}\n", serde_json::to_string(&row)?))?,
             Ok(row) => rows.push(row),
             // The other rows are still worth having.
