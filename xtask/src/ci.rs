@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
+use crate::engines::{self, ENGINES};
 use crate::{shell, test, torture, workspace};
 
 /// One step. They run in this order: what fails fastest comes first.
@@ -39,12 +40,16 @@ impl Step {
     }
 }
 
-/// Runs the steps; stops at the first that fails. The README's first command is built beside the others: it is another build, and
-/// each of them keeps one core busy for most of its time.
+/// Runs the steps; stops at the first that fails. The README's first command is built beside the others, and engines are installed:
+/// each of them keeps one core busy for most of its time, or waits for a network.
 pub(crate) fn ci(except: &[Step], only: &[Step]) -> Result<()> {
     let wanted = |step: &Step| !except.contains(step) && (only.is_empty() || only.contains(step));
     std::thread::scope(|scope| {
         let mut readme = wanted(&Step::Readme).then(|| scope.spawn(|| timed(Step::Readme)));
+        if wanted(&Step::Torture) || wanted(&Step::Test) {
+            // Whoever starts what could not be installed tries again, and says why not.
+            scope.spawn(|| engines::install(ENGINES));
+        }
         let mut done = Vec::new();
         for step in Step::ALL.into_iter().filter(wanted) {
             shell::say(&format!("== {step:?}"));

@@ -21,7 +21,7 @@ use std::process::Child;
 
 use anyhow::{Context, Result};
 
-pub(crate) use self::fleet::{Fleet, down, up};
+pub(crate) use self::fleet::{Fleet, down, install, up};
 use self::launch::Launch;
 
 /// An engine that tests run on.

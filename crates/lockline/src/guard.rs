@@ -144,20 +144,11 @@ impl Guard {
         let mut failed: Option<Error> = None;
         // Last taken, first released; every one is tried, and the first failure reported.
         for grip in self.rest.into_iter().rev().chain(std::iter::once(self.first)) {
-            if let Err(error) = release_one(grip).await {
+            if let Err(error) = Grip::release(grip).await {
                 failed.get_or_insert(error);
             }
         }
         failed.map_or(Ok(()), Err)
-    }
-}
-
-async fn release_one(grip: Arc<Grip>) -> Result<()> {
-    let lost = grip.loss().map(|reason| Lost { name: grip.name().clone(), reason });
-    // Of guards that are released at the same moment exactly one is the last, and waits for the engine.
-    match Arc::into_inner(grip) {
-        Some(last) => last.release().await,
-        None => lost.map_or(Ok(()), |lost| Err(lost.into())),
     }
 }
 

@@ -25,6 +25,19 @@ pub(crate) struct Fleet {
     _dir: tempfile::TempDir,
 }
 
+/// One at a time: two would install the same package at once, or find the same port free.
+static STARTS: Mutex<()> = Mutex::new(());
+
+/// Installs what is missing, for whoever will need it soon. Whoever needs it before that waits.
+pub(crate) fn install(engines: impl IntoIterator<Item = &'static Engine>) -> Result<()> {
+    let _starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+    engines.into_iter().try_for_each(install_one)
+}
+
+fn install_one(engine: &'static Engine) -> Result<()> {
+    (engine.install)().with_context(|| format!("cannot install {}", engine.name))
+}
+
 impl Fleet {
     /// Installs and starts them, with their data in memory where there is room for it: a disk that is busy with something else takes
     /// seconds for what an engine has to write before it answers, and leases in tests are shorter than that.
@@ -38,14 +51,12 @@ impl Fleet {
     }
 
     fn start_in(folder: &Path, engines: &[&'static Engine]) -> Result<Fleet> {
-        // One at a time: two would install the same package at once, or find the same port free.
-        static STARTS: Mutex<()> = Mutex::new(());
         let _starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
         stop_when_told_to()?;
         let dir = tempfile::Builder::new().prefix("lockline-engines-").tempdir_in(folder)?;
         let mut fleet = Fleet { started: Vec::new(), _dir: dir };
         for engine in engines {
-            (engine.install)().with_context(|| format!("cannot install {}", engine.name))?;
+            install_one(engine)?;
             let home = fleet._dir.path().join(engine.name);
             std::fs::create_dir(&home)?;
             let started = (engine.start)(&home).with_context(|| format!("cannot start {}", engine.name))?;

@@ -10,7 +10,7 @@ pub mod memory;
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres"))]
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "redis"))]
 mod quiet;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -129,6 +129,8 @@ impl Attempt {
         match standing {
             None => return Ok(Ending::Busy),
             Some(Standing::Waiting { .. }) => self.note_waiting(),
+            // In at once, as most are: nothing to be told of.
+            Some(_) if self.spot.look(self.client.now()) == Phase::In => return Ok(Ending::In),
             Some(_) => {}
         }
         loop {

@@ -20,12 +20,14 @@ pub(crate) struct Grip {
     spot: Arc<Spot>,
     since: Time,
     let_go: Option<Box<dyn FnOnce() + Send + Sync>>,
+    /// The engine knows that it was let go.
+    left: bool,
 }
 
 impl Grip {
     pub(crate) fn new(client: Arc<Client>, spot: Arc<Spot>, since: Time) -> Grip {
         client.meters.held.increment(1.0);
-        Grip { client, spot, since, let_go: None }
+        Grip { client, spot, since, let_go: None, left: false }
     }
 
     /// Has something called when the lock is let go.
@@ -57,13 +59,7 @@ impl Grip {
 
     /// Why it is lost, if it is, looked at now and without any network.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        if self.client.is_forked() {
-            return Some(LossReason::Forked);
-        }
-        match self.spot.look(self.client.now()) {
-            Phase::Lost(reason) => Some(reason),
-            _ => None,
-        }
+        loss_of(&self.client, &self.spot)
     }
 
     pub(crate) fn remaining(&self) -> std::time::Duration {
@@ -88,20 +84,36 @@ impl Grip {
         }
     }
 
-    /// Lets go and waits for the engine to know. If the future is dropped, it goes on in the background.
-    pub(crate) async fn release(self) -> Result<()> {
-        if let Some(reason) = self.loss() {
-            // Dropping `self` leaves in the background whatever may still be there.
-            return Err(Error::from(Lost { name: self.name().clone(), reason }));
+    /// Lets go of one reference; the last one waits for the engine to know. If the future is dropped, it goes on in the
+    /// background.
+    pub(crate) async fn release(grip: Arc<Grip>) -> Result<()> {
+        let (client, spot) = (grip.client.clone(), grip.spot.clone());
+        // Of guards that are released at the same moment exactly one is the last.
+        let last = Arc::into_inner(grip);
+        if let Some(reason) = loss_of(&client, &spot) {
+            // Dropping `last` leaves in the background whatever may still be there.
+            return Err(Error::from(Lost { name: spot.claim.name.clone(), reason }));
         }
-        let place = self.spot.place();
-        let client = self.client.clone();
+        let Some(mut last) = last else { return Ok(()) };
+        let place = spot.place();
         // While the leave is under way the claim hangs on the board, so that dropping this future still leaves; but a
         // keeper that looked at it now would renew what is about to go.
-        self.spot.stop_renewing();
+        spot.stop_renewing();
         client.leave(&place).await?;
         client.board.take_off(place.id);
+        last.left = true;
         Ok(())
+    }
+}
+
+/// Why a claim is lost, if it is, looked at now and without any network.
+fn loss_of(client: &Client, spot: &Spot) -> Option<LossReason> {
+    if client.is_forked() {
+        return Some(LossReason::Forked);
+    }
+    match spot.look(client.now()) {
+        Phase::Lost(reason) => Some(reason),
+        _ => None,
     }
 }
 
@@ -109,7 +121,7 @@ impl Drop for Grip {
     fn drop(&mut self) {
         self.client.meters.held.decrement(1.0);
         self.client.meters.hold.record(self.client.now().since(self.since));
-        if !mutant!(DroppedGuardStays) {
+        if !self.left && !mutant!(DroppedGuardStays) {
             self.client.depart(&self.spot);
         }
         if let Some(call) = self.let_go.take() {

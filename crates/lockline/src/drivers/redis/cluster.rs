@@ -12,6 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::address::Address;
+use super::answers;
 use super::dial::{self, in_time};
 use super::error::explain;
 use super::link::{Context, Goal, Link, Live};
@@ -251,7 +252,7 @@ impl Shared {
         let (answer, live) = self.run("bell", Script::View, &key, &fill).await?;
         let answer = answer.map_err(|e| explain("bell", &self.context.address, &e, true))?;
         match &live.witness {
-            Some(witness) if verbs::is_in(&answer, bell.ticket) => {
+            Some(witness) if answers::is_in(&answer, bell.ticket) => {
                 witness.confirm("bell", bell::CONFIRM_FOR).await
             }
             _ => Err(self.unavailable("bell", "the place is not there")),

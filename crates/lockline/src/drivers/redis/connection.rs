@@ -6,6 +6,7 @@ use std::sync::Arc;
 use redis::{Cmd, RedisError, Value};
 
 use super::address::Topology;
+use super::bundle::Bundles;
 use super::cluster::Cluster;
 use super::config::{RedisConfig, Replicas, RestartGuard};
 use super::error::{explain, nonsense};
@@ -13,6 +14,7 @@ use super::link::{Context, Goal, Link, Live};
 use super::scripts::Script;
 use super::slots::slot_of;
 use crate::driver::{Bells, Exclusion, Fencing, Guarantees};
+use crate::drivers::quiet::QuietLines;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, ClaimId, Place, Standing};
 
@@ -26,6 +28,9 @@ pub(in crate::drivers) struct Connection {
     pub(in crate::drivers) guarantees: Guarantees,
     bells: Bells,
     way: Way,
+    /// Lines where one verb may go along with others.
+    pub(super) quiet: QuietLines,
+    pub(super) bundles: Arc<Bundles>,
 }
 
 #[derive(Debug)]
@@ -63,6 +68,8 @@ impl Connection {
             process: context.process.clone(),
             bells,
             way,
+            quiet: QuietLines::new(),
+            bundles: Bundles::new(),
         })
     }
 
@@ -82,7 +89,16 @@ impl Connection {
         Ok((answer.map_err(|e| self.explain(operation, &e))?, live))
     }
 
-    fn explain(&self, operation: &'static str, error: &RedisError) -> Error {
+    /// The connection on which verbs of several lines may go together: there is one, it leads to one server, and nobody waits for
+    /// replicas.
+    pub(super) fn together_on(&self) -> Option<Arc<Live>> {
+        match &self.way {
+            Way::One(link) => link.live_now().filter(|live| live.witness.is_none()),
+            Way::Cluster(_) => None,
+        }
+    }
+
+    pub(super) fn explain(&self, operation: &'static str, error: &RedisError) -> Error {
         explain(operation, &self.address, error, true)
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value};
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -119,6 +120,10 @@ pub(super) struct Live {
     replicas: u32,
     broken: Arc<Notify>,
     doubted: Notify,
+    /// Where its tasks run.
+    pub(super) home: Handle,
+    #[cfg(test)]
+    clock: Option<Arc<std::sync::atomic::AtomicU64>>,
 }
 
 impl Link {
@@ -140,14 +145,22 @@ impl Link {
     }
 
     pub(super) fn is_up(&self) -> bool {
-        matches!(&*self.shared.state.borrow(), State::Up(_))
+        self.live_now().is_some()
+    }
+
+    /// The connection, if there is one.
+    pub(super) fn live_now(&self) -> Option<Arc<Live>> {
+        match &*self.shared.state.borrow() {
+            State::Up(live) => Some(live.clone()),
+            State::Down(_) | State::Gone => None,
+        }
     }
 
     /// Waits until there is a connection. Fails if there will be none before somebody sees to it.
     pub(super) async fn live(&self, operation: &'static str) -> Result<Arc<Live>> {
         // The common case without a receiver, which would have to be counted.
-        if let State::Up(live) = &*self.shared.state.borrow() {
-            return Ok(live.clone());
+        if let Some(live) = self.live_now() {
+            return Ok(live);
         }
         let mut states = self.shared.state.subscribe();
         loop {
@@ -185,10 +198,7 @@ impl Link {
             let mut cmd = redis::cmd("EVALSHA");
             cmd.arg(loaded.sha(script));
             fill(&mut cmd);
-            #[cfg(test)]
-            if let Some(clock) = &self.shared.context.config.clock {
-                cmd.arg(clock.load(std::sync::atomic::Ordering::SeqCst));
-            }
+            live.tell_time(&mut cmd);
             match live.send(&cmd, asking).await {
                 Err(e) if is_unknown_script(&e) => self.load_again(&live, &loaded).await?,
                 answer => return Ok((answer, live)),
@@ -222,7 +232,16 @@ impl Drop for Link {
 }
 
 impl Live {
-    fn loaded(&self) -> Arc<Loaded> {
+    /// A test tells scripts the time.
+    #[cfg_attr(not(test), allow(clippy::unused_self, reason = "tests have a clock"))]
+    pub(super) fn tell_time(&self, _cmd: &mut Cmd) {
+        #[cfg(test)]
+        if let Some(clock) = &self.clock {
+            _cmd.arg(clock.load(std::sync::atomic::Ordering::SeqCst));
+        }
+    }
+
+    pub(super) fn loaded(&self) -> Arc<Loaded> {
         self.scripts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -257,7 +276,7 @@ impl Live {
 }
 
 /// Dropped when somebody stopped waiting for an answer: then the server may hang, or no longer be the primary.
-struct Unanswered<'a>(&'a Live);
+pub(super) struct Unanswered<'a>(pub(super) &'a Live);
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
@@ -394,6 +413,9 @@ async fn connect(context: &Context, goal: &Goal, before: Option<&Past>) -> Resul
             replicas,
             broken,
             doubted: Notify::new(),
+            home: Handle::current(),
+            #[cfg(test)]
+            clock: config.clock.clone(),
         })
     })
     .await

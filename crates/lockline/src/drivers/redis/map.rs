@@ -143,8 +143,8 @@ fn node_address(node: &Value, asked: &Address) -> Option<Address> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::answers::any_value;
     use super::super::slots::slot_of;
-    use super::super::verbs::any_value;
     use super::*;
 
     fn node(host: &str, port: i64) -> Value {

@@ -1,7 +1,9 @@
 #![doc = include_str!("GUIDE.md")]
 
 pub(in crate::drivers) mod address;
+pub(in crate::drivers) mod answers;
 mod bell;
+mod bundle;
 mod cluster;
 pub(in crate::drivers) mod config;
 pub(in crate::drivers) mod connection;

@@ -11,24 +11,27 @@ pub(super) enum Script {
     Leave,
     View,
     Evict,
+    /// Many that join or leave, where nobody else stands.
+    Bundle,
 }
 
 /// What every verb shares: how a line is stored, and its rules.
 const LINE: &str = include_str!("lua/line.lua");
 const RULES: &str = include_str!("lua/rules.lua");
 
-/// What stands before that, and what stands behind it.
-const TEXTS: [(&str, &str); 5] = [
-    (include_str!("lua/join_fast.lua"), include_str!("lua/join.lua")),
-    (include_str!("lua/renew_fast.lua"), include_str!("lua/renew.lua")),
-    (include_str!("lua/leave_fast.lua"), include_str!("lua/leave.lua")),
-    ("", include_str!("lua/view.lua")),
-    ("", include_str!("lua/evict.lua")),
+/// What each verb is made of. What all of them share is defined anew with each call, so the common cases come before it.
+const TEXTS: [&[&str]; 6] = [
+    &[include_str!("lua/join_fast.lua"), LINE, RULES, include_str!("lua/join.lua")],
+    &[include_str!("lua/renew_fast.lua"), LINE, RULES, include_str!("lua/renew.lua")],
+    &[include_str!("lua/leave_fast.lua"), LINE, RULES, include_str!("lua/leave.lua")],
+    &[LINE, RULES, include_str!("lua/view.lua")],
+    &[LINE, RULES, include_str!("lua/evict.lua")],
+    &[include_str!("lua/bundle.lua")],
 ];
 
 /// How a claim joins a node of a quorum. All else is the same there.
-const PROPOSE: (&str, &str) =
-    (include_str!("../redlock/lua/join_fast.lua"), include_str!("../redlock/lua/join.lua"));
+const PROPOSE: &[&str] =
+    &[include_str!("../redlock/lua/join_fast.lua"), LINE, RULES, include_str!("../redlock/lua/join.lua")];
 
 /// What the scripts of one incarnation of a server are called there.
 #[derive(Debug)]
@@ -42,6 +45,9 @@ impl Loaded {
         &self.shas[script as usize]
     }
 }
+
+/// How long what outlives a line lives: a day, after every hour in which somebody joined; so for longer than any lease.
+const ROOT_MS: u64 = 25 * 60 * 60 * 1000;
 
 /// Where scripts read the time.
 const SERVER_CLOCK: &str = "\
@@ -70,12 +76,13 @@ pub(super) fn texts(incarnation: &Incarnation, config: &RedisConfig, test_clock:
         all[Script::Join as usize] = PROPOSE;
     }
     all.iter()
-        .map(|(common, verb)| {
+        .map(|parts| {
+            let verb = parts.concat();
             format!(
                 "-- Lockline on {life}\n\
                  local GUARD, GUARD_LENGTH, SPARE_MS = {ends}, {length}, {spare_ms}\n\
-                 local BELL = '{space}:bell:'\n\
-                 {clock}{common}{LINE}{RULES}{verb}"
+                 local BELL, ROOT_MS = '{space}:bell:', '{ROOT_MS}'\n\
+                 {clock}{verb}"
             )
         })
         .collect()

@@ -102,7 +102,7 @@ fn primary(answer: &HashMap<String, Value>) -> Result<Primary> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::verbs::any_value;
+    use super::super::answers::any_value;
     use super::*;
 
     #[test]

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::super::redis::answers::{number, standing};
 use super::super::redis::connection::Connection;
 use super::super::redis::error::nonsense;
-use super::super::redis::verbs::{number, standing, would_wait_for_itself};
+use super::super::redis::verbs::would_wait_for_itself;
 use super::ballots::Ballots;
 use super::config::RedlockConfig;
 use super::nodes::{Nodes, PEOPLE_WAIT, node_deadline};
@@ -298,7 +299,7 @@ pub(super) async fn propose(node: &Connection, claim: &Claim, wait: bool, ticket
             [Value::Int(5), last] => number(last).map(|last| Answer::Behind(Ticket::new(last))),
             _ => standing(&answer).map(Answer::Stands),
         },
-        _ => None,
+        ticket => standing(ticket).map(Answer::Stands),
     };
     understood.ok_or_else(|| nonsense("join", &node.address))
 }

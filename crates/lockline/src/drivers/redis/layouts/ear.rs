@@ -8,7 +8,7 @@ use redis::{PushInfo, PushKind};
 use super::Format;
 use super::waiters::Waiters;
 use crate::driver::Bells;
-use crate::drivers::redis::verbs::text;
+use crate::drivers::redis::answers::text;
 use crate::name::Name;
 
 /// Hears what the server pushes: releases of locks that somebody here waits for.

@@ -1,8 +1,10 @@
 -- Stands a claim in line, or finds it there and extends it.
--- KEYS: the line. ARGV: id, lease, whether it may wait, name, mode, count, limit, identity, the rest of the claim.
+-- KEYS: the line. ARGV: the claim, as line.lua says; whether it may wait, 1 or 0, and w or n for those that join_fast.lua
+-- leaves alone: of an identity, or asking for more permits than there are.
 -- Answers as `standing`, and {4} if its identity stands in the line in another mode: it would wait for itself.
-local id, lease, may_wait, name = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4]
-local identity = ARGV[8]
+local id, lease, name, tail = take_apart(ARGV[1])
+lease = tonumber(lease)
+local may_wait = ARGV[2] == '1' or ARGV[2] == 'w'
 local now = clock()
 local line = read(KEYS[1], name, now, id)
 catch_up(line)
@@ -20,10 +22,9 @@ if line.raw then
 end
 
 settle(line, nil)
-local h = {
-  lease = lease, since = int(now), tail = ARGV[9], shared = identity ~= '',
-  mode = ARGV[5], count = tonumber(ARGV[6]), limit = tonumber(ARGV[7]),
-}
+local h = claim_of(tail)
+h.lease, h.since = lease, int(now)
+local identity = h.shared and identity_of(h)
 
 local ticket = h.shared and call('HGET', line.key, 'i:' .. identity)
 if ticket then
@@ -64,7 +65,7 @@ if is_in and not line.exists and not h.shared then
   line.only, line.claim, line.deadline = id, pack(h), now + lease
   take(line, h)
   close(line)
-  return { 1, h.ticket }
+  return h.ticket
 end
 
 -- The first write, and one that Redis refuses when it is out of memory: then nothing has happened.
@@ -82,7 +83,7 @@ set_deadline(line, id, now + lease, lease)
 local answer
 if is_in then
   take(line, h)
-  answer = { 1, h.ticket }
+  answer = h.ticket
 else
   call('ZADD', line.key .. ':w', int(h.ticket), id)
   line.waiting = line.waiting + 1

@@ -1,16 +1,28 @@
 -- The common cases first, before anything else is even defined: see join_fast.lua. KEYS and ARGV as in leave.lua.
--- GETEX is a write that Redis never refuses: see `open_door`.
-local root = redis.call('GETEX', KEYS[1] .. ':c', 'PX', '86400000')
-local kind = root and string.byte(root)
-if kind == 61 then
-  local ticket, id = string.match(root, '^=(%d+) %d+ %d+ (%x+)')
+local key = KEYS[1]
+local root = redis.call('GET', key .. ':c')
+if not root then
+  return
+end
+local kind = string.byte(root)
+if kind == 42 or kind == 61 then
+  local ticket, id
+  if kind == 42 then
+    ticket, id = string.match(root, '^%*(%d+) (%x+)')
+  else
+    ticket, id = string.match(root, '^=(%d+) %d+ %d+ %d+ %d (%x+)')
+  end
   if id == ARGV[1] then
-    -- The only claim leaves, so there is nothing to look at and nobody to ring.
-    redis.call('SET', KEYS[1] .. ':c', ticket, 'KEEPTTL')
-    return
+    -- The only claim leaves, so there is nothing to look at and nobody to ring. Whoever renewed may have been here for long.
+    -- Out of memory, Redis refuses this as a first write: then see below.
+    local left = kind == 42 and redis.pcall('SET', key .. ':c', ticket, 'KEEPTTL')
+      or redis.pcall('SET', key .. ':c', ticket, 'PX', ROOT_MS)
+    if not left.err then
+      return
+    end
   end
 elseif kind == 43 then
-  local call, key, id = redis.call, KEYS[1], ARGV[1]
+  local call, id = redis.call, ARGV[1]
   local v = call('HMGET', key, 's', 'k', 't', 'w', 'm', id)
   if v[6] and v[2] == 'x' and v[4] ~= '0' and v[5] then
     -- Who is in alone leaves, and the next gets in. None has lapsed, the clock is not behind, no guard has ended since
@@ -23,6 +35,7 @@ elseif kind == 43 then
       local head = call('ZRANGE', key .. ':w', 0, 0)[1]
       local through, process = string.match(call('HGET', key, head), '^(%d+) %d+ %d %d+ x %d+ %d+ 0 (%x+)')
       if through then
+        -- The first is a write that Redis never refuses.
         call('ZREM', key .. ':w', head)
         call('ZREM', key .. ':d', id)
         call('HDEL', key, id)

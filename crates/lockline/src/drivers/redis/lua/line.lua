@@ -2,15 +2,17 @@
 -- line/line.rs; generated histories are run on both.
 --
 -- Before this text stand `GUARD` and `GUARD_LENGTH` (until when nobody becomes in, and how long that is; 0 if there is
--- no restart guard), `BELL` (what the channels of processes begin with), `clock` (the present in microseconds) and
--- `SPARE_MS` (how much longer than their claims keys live; only tests have some).
+-- no restart guard), `BELL` (what the channels of processes begin with), `clock` (the present in microseconds),
+-- `SPARE_MS` (how much longer than their claims keys live; only tests have some) and `ROOT_MS` (how long KEY:c lives).
 --
 -- A line is one string, and up to three more keys under the same hash tag while several claims stand in it:
 --   KEY:c    string: what outlives the line, and the line itself while a single claim stands in it, is in, and has no
 --            identity, so that a lock that nobody waits for costs one short string:
 --              TICKET                 nobody; the last ticket
 --              +TICKET                several: see KEY
---              =TICKET DEADLINE SEEN ID LEASE FLAGS SINCE LENGTH NAME TAIL
+--              *TICKET CLAIM          one that came at TICKET, on the clock, and nothing has happened since
+--              =TICKET DEADLINE SEEN SINCE FLAGS CLAIM
+--            where CLAIM is what the client sends: ID LEASE LENGTH NAME TAIL
 --   KEY      hash:  s  when a verb last saw it           t  places up to this ticket are in
 --                   k n u l c  the front, see `take`     w  how many places wait
 --                   x  until when the keys live          m  no claim lapses before
@@ -37,17 +39,23 @@ local function open_door(line)
   end
 end
 
--- Flags: 1 the deadline of a fixed lease was set, nothing moves it; 2 closed: evicted while in.
-local function parse(raw)
-  local ticket, lease, flags, since, tail = string.match(raw, '^(%d+) (%d+) (%d) (%d+) (.*)$')
+-- What of a claim does not change while it stands there.
+local function claim_of(tail)
   local mode, count, limit, shared, process, rest = string.match(tail, '^(%a) (%d+) (%d+) (%d) (%x+) (.*)$')
-  flags = tonumber(flags)
   return {
-    ticket = tonumber(ticket), lease = tonumber(lease), since = since,
-    fixed = flags % 2 == 1, closed = flags >= 2,
     mode = mode, count = tonumber(count), limit = tonumber(limit),
     shared = shared == '1', process = process, tail = tail, rest = rest,
   }
+end
+
+-- Flags: 1 the deadline of a fixed lease was set, nothing moves it; 2 closed: evicted while in.
+local function parse(raw)
+  local ticket, lease, flags, since, tail = string.match(raw, '^(%d+) (%d+) (%d) (%d+) (.*)$')
+  local h = claim_of(tail)
+  flags = tonumber(flags)
+  h.ticket, h.lease, h.since = tonumber(ticket), tonumber(lease), since
+  h.fixed, h.closed = flags % 2 == 1, flags >= 2
+  return h
 end
 
 local function flags_of(h)
@@ -86,11 +94,24 @@ local function ids_on(line, h, id)
   return ids
 end
 
+-- A claim as its client sends it: its id, lease, the lock's name, and the rest.
+local function take_apart(claim)
+  local id, lease, length, rest = string.match(claim, '^(%x+) (%d+) (%d+) (.*)$')
+  return id, lease, string.sub(rest, 1, length), string.sub(rest, length + 2)
+end
+
 local function read_only_claim(line)
-  local ticket, deadline, seen, id, lease, flags, since, length, rest =
-    string.match(line.root, '^=(%d+) (%d+) (%d+) (%x+) (%d+) (%d) (%d+) (%d+) (.*)$')
-  line.name = string.sub(rest, 1, length)
-  line.claim = ticket .. ' ' .. lease .. ' ' .. flags .. ' ' .. since .. ' ' .. string.sub(rest, length + 2)
+  local ticket, deadline, seen, since, flags, claim
+  if string.byte(line.root) == 42 then
+    ticket, claim = string.match(line.root, '^%*(%d+) (.*)$')
+    seen, since, flags = ticket, ticket, '0'
+  else
+    ticket, deadline, seen, since, flags, claim = string.match(line.root, '^=(%d+) (%d+) (%d+) (%d+) (%d) (.*)$')
+  end
+  local id, lease, name, tail = take_apart(claim)
+  deadline = deadline or ticket + lease
+  line.name = name
+  line.claim = ticket .. ' ' .. lease .. ' ' .. flags .. ' ' .. since .. ' ' .. tail
   line.exists, line.only, line.deadline, line.seen = true, id, tonumber(deadline), tonumber(seen)
   line.raw = id == line.id and line.claim
   local h = parse(line.claim)
@@ -117,12 +138,12 @@ end
 -- Reads a line, and the claim with this id along with it. `many`: it has a hash.
 local function read(key, name, now, id)
   local root = call('GET', key .. ':c')
-  local kind, last = string.match(root or '0', '^([=+]?)(%d+)')
+  local kind, last = string.match(root or '0', '^([=+*]?)(%d+)')
   local line = {
     key = key, name = name, now = now, id = id, root = root, last = tonumber(last), set = {}, exists = false,
     seen = 0, through = 0, n = 0, used = 0, limit = 0, limited = 0, waiting = 0, deadline = 0, expires = 0, soonest = 0,
   }
-  if kind == '=' then
+  if kind == '=' or kind == '*' then
     read_only_claim(line)
   elseif kind == '+' then
     read_many(line)
@@ -148,15 +169,15 @@ end
 -- Writes what outlives the line, if it changed.
 local function set_root(line, root)
   if root ~= line.root then
-    call('SET', line.key .. ':c', root, 'PX', '86400000')
+    call('SET', line.key .. ':c', root, 'PX', ROOT_MS)
     line.root, written = root, true
   end
 end
 
 local function only_claim(line)
   local h = parse(line.claim)
-  return '=' .. int(line.last) .. ' ' .. int(line.deadline) .. ' ' .. int(line.now) .. ' ' .. line.only .. ' '
-    .. int(h.lease) .. ' ' .. flags_of(h) .. ' ' .. h.since .. ' ' .. #line.name .. ' ' .. line.name .. ' ' .. h.tail
+  return '=' .. int(line.last) .. ' ' .. int(line.deadline) .. ' ' .. int(line.now) .. ' ' .. h.since .. ' ' .. flags_of(h)
+    .. ' ' .. line.only .. ' ' .. int(h.lease) .. ' ' .. #line.name .. ' ' .. line.name .. ' ' .. h.tail
 end
 
 -- A bound for the deadlines of many claims, which spares most verbs the look at all of them. It may be too low, because

@@ -234,14 +234,14 @@ local function next_lapse(line, ticket, lease)
   return best < 0 and -1 or math.max(best - line.now, 0)
 end
 
--- Answers: {0} lapsed, {1, ticket} in, {2, ticket, ahead, lease, next lapse, guard rest} waiting, {3} out.
+-- Answers: {0} lapsed, the ticket alone: in, {2, ticket, ahead, lease, next lapse, guard rest} waiting, {3} out.
 local function standing(line, id, h, ahead)
   if not h then
     return { 0 }
   elseif h.closed then
     return { 3 }
   elseif h.ticket <= line.through then
-    return { 1, h.ticket }
+    return h.ticket
   end
   if not ahead then
     ahead = line.n + call('ZRANK', line.key .. ':w', ids_on(line, h, id)[1])

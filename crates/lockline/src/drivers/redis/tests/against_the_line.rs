@@ -21,6 +21,14 @@ struct Scripts {
 }
 
 impl Scripts {
+    /// The same, where every verb goes along with others, though there are none, and is sent alone only if it must.
+    async fn bundled(config: RedisConfig) -> Scripts {
+        let scripts = Scripts::new(config).await;
+        scripts.redis.line().quiet.guess();
+        scripts.redis.line().bundles.always();
+        scripts
+    }
+
     async fn new(mut config: RedisConfig) -> Scripts {
         let clock = Arc::new(AtomicU64::new(0));
         config.clock = Some(clock.clone());
@@ -55,7 +63,7 @@ impl Subject for Scripts {
     }
 }
 
-fn compare(cases: u32, guard: Option<Duration>) {
+fn compare(cases: u32, guard: Option<Duration>, bundled: bool) {
     if !included() {
         return;
     }
@@ -67,11 +75,14 @@ fn compare(cases: u32, guard: Option<Duration>) {
             let space = format!("space-{}", spaces.fetch_add(1, Ordering::SeqCst));
             let mut config = server.config().space(space);
             match guard {
+                None if bundled => Pair::new(Scripts::bundled(config).await).run(&ops).await,
                 None => Pair::new(Scripts::new(config).await).run(&ops).await,
                 Some(guard) => {
                     let length = u64::try_from(guard.as_micros()).unwrap();
                     config.guard = Some((BEGINS.0 + length, length));
-                    Pair::restarted(Scripts::new(config).await, guard).run(&ops).await
+                    let scripts =
+                        if bundled { Scripts::bundled(config).await } else { Scripts::new(config).await };
+                    Pair::restarted(scripts, guard).run(&ops).await
                 }
             }
         })
@@ -82,10 +93,16 @@ fn compare(cases: u32, guard: Option<Duration>) {
 
 #[test]
 fn the_scripts_do_what_the_line_does() {
-    compare(64, None);
+    compare(64, None, false);
 }
 
 #[test]
 fn the_restart_guard_does_what_the_line_does() {
-    compare(24, Some(Duration::from_secs(20)));
+    compare(24, Some(Duration::from_secs(20)), false);
+}
+
+#[test]
+fn verbs_that_go_along_do_what_the_line_does() {
+    compare(48, None, true);
+    compare(16, Some(Duration::from_secs(20)), true);
 }

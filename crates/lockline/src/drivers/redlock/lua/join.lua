@@ -1,10 +1,12 @@
 -- One node of a quorum: stands a claim in line on the ticket that it brings along, or finds it there and extends it.
 -- Must agree, step by step, with `Line::propose` in line/proposal.rs. How a line is stored, and its rules, are those of one server.
--- KEYS: the line. ARGV: id, lease, whether it may wait, name, mode, count, limit, identity, the rest of the claim, ticket.
+-- KEYS: the line. ARGV: the claim, and whether it may wait, as there; the ticket.
 -- Answers as `standing`; {4} if its identity stands in the line in another mode; {5, last} if its ticket is not larger
 -- than the last one of this line.
-local id, lease, may_wait, name = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4]
-local identity, proposed = ARGV[8], tonumber(ARGV[10])
+local id, lease, name, tail = take_apart(ARGV[1])
+lease = tonumber(lease)
+local may_wait = ARGV[2] == '1' or ARGV[2] == 'w'
+local proposed = tonumber(ARGV[3])
 local now = clock()
 local line = read(KEYS[1], name, now, id)
 catch_up(line)
@@ -26,10 +28,9 @@ elseif h then
 end
 
 settle(line, nil)
-h = {
-  lease = lease, since = int(now), tail = ARGV[9], shared = identity ~= '',
-  mode = ARGV[5], count = tonumber(ARGV[6]), limit = tonumber(ARGV[7]),
-}
+h = claim_of(tail)
+h.lease, h.since = lease, int(now)
+local identity = h.shared and identity_of(h)
 
 local ticket = h.shared and call('HGET', line.key, 'i:' .. identity)
 if ticket then
@@ -75,27 +76,27 @@ if is_in and not line.exists and not h.shared then
   line.only, line.claim, line.deadline = id, pack(h), now + lease
   take(line, h)
   close(line)
-  return { 1, h.ticket }
+  return h.ticket
 end
 
 -- The first write, and one that Redis refuses when it is out of memory: then nothing has happened.
-set_root(line, '+' .. ARGV[10])
+set_root(line, '+' .. ARGV[3])
 spread(line)
 if not line.many then
   set(line, 'N', name)
 end
 store(line, id, h)
 if h.shared then
-  set(line, 'i:' .. identity, ARGV[10])
-  set(line, 'p:' .. ARGV[10], id)
+  set(line, 'i:' .. identity, ARGV[3])
+  set(line, 'p:' .. ARGV[3], id)
 end
 set_deadline(line, id, now + lease, lease)
 local answer
 if is_in then
   take(line, h)
-  answer = { 1, h.ticket }
+  answer = h.ticket
 else
-  call('ZADD', line.key .. ':w', ARGV[10], id)
+  call('ZADD', line.key .. ':w', ARGV[3], id)
   line.waiting = line.waiting + 1
   line.stretch = line.stretch or line.waiting == 1
   line.changed = true
