@@ -11,6 +11,8 @@ use crate::engines::{self, Fleet};
 use crate::shell;
 use programs::Said;
 
+pub(crate) use programs::build_beside;
+
 /// What one test program said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Target {

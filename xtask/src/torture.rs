@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
 use crate::engines::{ENGINES, Engine, Fleet, named};
-use crate::{shell, workspace};
+use crate::{shell, test, workspace};
 
 const TORTURER: &str = "lockline-torture";
 
@@ -36,7 +36,8 @@ pub(crate) fn torture(long: bool, args: &[String]) -> Result<()> {
     run(&program, named, args, shell::run)
 }
 
-/// The short form, for `cargo xtask ci`: every engine for a moment, two at a time, and all together enough to mean something.
+/// The short form, for `cargo xtask ci`: every engine for a moment, two at a time, and all together enough to mean something. The tests,
+/// which come next, are built beside it: a torture mostly waits.
 pub(crate) fn short() -> Result<()> {
     let program = build("test")?;
     let left = Mutex::new(tortured().collect::<VecDeque<_>>());
@@ -50,6 +51,7 @@ pub(crate) fn short() -> Result<()> {
         anyhow::Ok(runs)
     };
     let runs = std::thread::scope(|scope| -> Result<Vec<Value>> {
+        scope.spawn(test::build_beside);
         let other = scope.spawn(some);
         let mut runs = some()?;
         runs.extend(other.join().map_err(|_| anyhow!("the torture panicked"))??);

@@ -31,10 +31,24 @@ pub(super) struct Said {
     pub(super) status: ExitStatus,
 }
 
+/// What cargo is asked for to build them.
+const BUILD: [&str; 4] = ["test", "--workspace", "--all-features", "--no-run"];
+
+/// Builds them beside something that mostly waits, with the time that it leaves. If that fails, whoever needs them is told.
+pub(crate) fn build_beside() {
+    let cargo = shell::cargo(BUILD);
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(cargo.get_program()).args(cargo.get_args()).arg("--quiet");
+    if let Some(folder) = cargo.get_current_dir() {
+        nice.current_dir(folder);
+    }
+    let _ = nice.stdout(Stdio::null()).stderr(Stdio::null()).status();
+}
+
 /// Builds every test program. By name, and not as cargo happened to finish them: the library's own tests take longest, and the
 /// others can run beside them only if they begin first.
 pub(super) fn build() -> Result<Vec<Program>> {
-    let mut command = shell::cargo(["test", "--workspace", "--all-features", "--no-run"]);
+    let mut command = shell::cargo(BUILD);
     let messages = shell::output(command.arg("--message-format=json-render-diagnostics"))?;
     let mut programs: Vec<_> =
         messages.lines().filter_map(|line| program(&serde_json::from_str(line).ok()?)).collect();

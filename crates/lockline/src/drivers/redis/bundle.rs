@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::{RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::sync::oneshot;
 
 use super::error::is_unknown_script;
@@ -180,8 +180,9 @@ async fn send_all(bundles: Arc<Bundles>, live: Arc<Live>) {
 }
 
 async fn send(live: Arc<Live>, items: Vec<Item>) {
-    let mut cmd = redis::cmd("EVALSHA");
-    cmd.arg(live.loaded().sha(Script::Bundle)).arg(items.len());
+    let length: usize = items.iter().map(|item| item.root.len() + item.what.len()).sum();
+    let mut cmd = Cmd::with_capacity(2 * items.len() + 4, length + 64);
+    cmd.arg("EVALSHA").arg(live.loaded().sha(Script::Bundle)).arg(items.len());
     for item in &items {
         cmd.arg(&item.root);
     }

@@ -195,8 +195,9 @@ impl Link {
         for _ in 0..LOADS {
             let live = self.live(operation).await?;
             let loaded = live.loaded();
-            let mut cmd = redis::cmd("EVALSHA");
-            cmd.arg(loaded.sha(script));
+            // Room for most of them, so that it does not grow argument by argument.
+            let mut cmd = Cmd::with_capacity(8, 400);
+            cmd.arg("EVALSHA").arg(loaded.sha(script));
             fill(&mut cmd);
             live.tell_time(&mut cmd);
             match live.send(&cmd, asking).await {
