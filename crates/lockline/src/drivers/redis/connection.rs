@@ -228,6 +228,13 @@ impl Connection {
         Ok(standings)
     }
 
+    /// From now on every verb goes along with others, though there may be none, and is sent alone only if it must.
+    #[cfg(test)]
+    pub(super) fn always_go_along(&self) {
+        self.quiet.guess();
+        self.bundles.always();
+    }
+
     /// Sends a command that is no script to the one server there is.
     #[cfg(test)]
     pub(in crate::drivers) async fn plain(&self, operation: &'static str, cmd: &Cmd) -> Result<Value> {

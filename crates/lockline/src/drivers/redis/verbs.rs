@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 
 use super::answers::{line, standing};
-use super::bundle::{Along, OnItsWay, Why};
+use super::bundle::{Along, Why};
 use super::cluster::all;
 use super::connection::Connection;
 use super::error::nonsense;
@@ -49,11 +49,13 @@ impl Connection {
     }
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
+        self.config.check_lease("join", claim.lease)?;
         let line = hash_of(claim.name.as_str());
-        let _on_its_way = match self.join_along(line, claim).await? {
-            Ok(standing) => return Ok(standing),
-            Err(alone) => alone,
-        };
+        let why = if self.quiet.has(line) && is_common(claim) { Why::Quiet } else { Why::NoReason };
+        if let Some(ticket) = self.along("join", line, why, || self.as_stored(claim)).await? {
+            return Ok(Standing::In { ticket: Ticket::new(ticket) });
+        }
+        let _on_its_way = self.bundles.alone();
         let (answer, live) = self.ask_to_join(line, claim, wait, None).await?;
         if let Value::Array(parts) = &answer
             && let [Value::Int(4)] = parts.as_slice()
@@ -65,24 +67,25 @@ impl Connection {
         self.confirm_grant(claim, standing, &live).await
     }
 
-    /// Takes a lock that is probably free, along with others who do; or goes on its way alone.
-    async fn join_along(
+    /// Has a verb go along with others, if there is a reason and a way. `None`: it is to go alone.
+    async fn along(
         &self,
+        operation: &'static str,
         line: u128,
-        claim: &Claim,
-    ) -> Result<std::result::Result<Standing, OnItsWay<'_>>> {
-        let is_expected = self.quiet.has(line) && is_common(claim);
-        if let Some(live) = is_expected.then(|| self.together_on()).flatten() {
-            self.config.check_lease("join", claim.lease)?;
-            let root = || key_of(&self.config.space, line) + ":c";
-            match self.bundles.go_along(&live, Why::Quiet, root, || self.as_stored(claim)).await {
-                Along::Done(ticket) => return Ok(Ok(Standing::In { ticket: Ticket::new(ticket) })),
-                Along::Failed(error) => return Err(self.explain("join", &error)),
-                Along::NotSoSimple => self.quiet.note(line, false),
-                Along::Alone => {}
+        why: Why,
+        what: impl FnOnce() -> String,
+    ) -> Result<Option<u64>> {
+        let Some(live) = self.together_on() else { return Ok(None) };
+        let root = || key_of(&self.config.space, line) + ":c";
+        match self.bundles.go_along(&live, why, root, what).await {
+            Along::Done(answer) => Ok(Some(answer)),
+            Along::Failed(error) => Err(self.explain(operation, &error)),
+            Along::NotSoSimple => {
+                self.quiet.note(line, false);
+                Ok(None)
             }
+            Along::Alone => Ok(None),
         }
-        Ok(Err(self.bundles.alone()))
     }
 
     /// Asks a node of a quorum for a place on this ticket; the answer as its script gives it.
@@ -92,6 +95,7 @@ impl Connection {
         wait: bool,
         ticket: Ticket,
     ) -> Result<Value> {
+        self.config.check_lease("join", claim.lease)?;
         Ok(self.ask_to_join(hash_of(claim.name.as_str()), claim, wait, Some(ticket)).await?.0)
     }
 
@@ -103,7 +107,6 @@ impl Connection {
         wait: bool,
         ticket: Option<Ticket>,
     ) -> Result<(Value, Arc<Live>)> {
-        self.config.check_lease("join", claim.lease)?;
         let key = key_of(&self.config.space, line);
         let text = self.as_stored(claim);
         // As join.lua takes it.
@@ -210,22 +213,16 @@ impl Connection {
 
     pub(in crate::drivers) async fn leave(&self, place: &Place) -> Result<()> {
         let line = hash_of(place.name.as_str());
-        let key = key_of(&self.config.space, line);
-        if let Some(live) = self.together_on() {
-            let why = match place.ticket {
-                _ if self.quiet.has(line) => Why::Quiet,
-                None => Why::BehindItsJoin,
-                Some(_) => Why::NoReason,
-            };
-            let root = || key.clone() + ":c";
-            match self.bundles.go_along(&live, why, root, || hex(place.id)).await {
-                Along::Done(_) => return Ok(()),
-                Along::Failed(error) => return Err(self.explain("leave", &error)),
-                Along::NotSoSimple => self.quiet.note(line, false),
-                Along::Alone => {}
-            }
+        let why = match place.ticket {
+            _ if self.quiet.has(line) => Why::Quiet,
+            None => Why::BehindItsJoin,
+            Some(_) => Why::NoReason,
+        };
+        if self.along("leave", line, why, || hex(place.id)).await?.is_some() {
+            return Ok(());
         }
         let _on_its_way = self.bundles.alone();
+        let key = key_of(&self.config.space, line);
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(hex(place.id)).arg(place.name.as_str());
         };

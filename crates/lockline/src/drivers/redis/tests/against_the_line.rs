@@ -21,11 +21,9 @@ struct Scripts {
 }
 
 impl Scripts {
-    /// The same, where every verb goes along with others, though there are none, and is sent alone only if it must.
     async fn bundled(config: RedisConfig) -> Scripts {
         let scripts = Scripts::new(config).await;
-        scripts.redis.line().quiet.guess();
-        scripts.redis.line().bundles.always();
+        scripts.redis.line().always_go_along();
         scripts
     }
 

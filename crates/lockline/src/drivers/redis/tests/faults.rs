@@ -82,8 +82,7 @@ async fn a_dropped_join_is_left_by_the_leave_behind_it() {
     for along in [false, true] {
         let (redis, _) = open(server.config()).await;
         if along {
-            redis.line().quiet.guess();
-            redis.line().bundles.always();
+            redis.line().always_go_along();
         }
         for n in 0..50 {
             let claim = claim(&format!("{n}"), Mode::Exclusive, LEASE);
@@ -149,8 +148,7 @@ async fn full_server(along: bool) {
     let server = Server::start(&[]);
     let (redis, heard) = open(server.config()).await;
     if along {
-        redis.line().quiet.guess();
-        redis.line().bundles.always();
+        redis.line().always_go_along();
     }
     let claims: Vec<_> = ["a", "a", "a", "b"].map(|name| claim(name, Mode::Exclusive, LEASE)).into();
     let mut tickets = Vec::new();
