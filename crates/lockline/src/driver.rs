@@ -8,8 +8,8 @@
 //! - **Everything is idempotent by claim id.** The same `join` again finds the same place and ticket, and extends it.
 //! - **Three outcomes.** `Ok` is done or not done, as it says. An error of kind [`Unknown`](crate::ErrorKind::Unknown)
 //!   may have been done; every other kind was not.
-//! - **Order.** A `leave` that is called after a `join` of the same claim was called takes effect after it, even if the
-//!   future of the `join` was dropped half-way.
+//! - **Order.** A `leave` that is called after a `join` of the same claim has ended takes effect after it, even if the
+//!   future of the `join` was dropped half-way. (While it is still polled it may send more; who leaves meanwhile leaves again.)
 //! - **Dropping a future is safe.** The verb may still happen; nothing else may break.
 //! - **Deadlines come from above.** Core puts a deadline around each call and drops the future when it has passed.
 //! - **Bells are hints.** A driver rings as well as it can; truth is what `renew` answers.

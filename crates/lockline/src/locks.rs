@@ -199,6 +199,8 @@ impl Locks {
     /// Afterwards the client and all its clones refuse to lock, and its guards are lost. Call it before the process ends:
     /// a process that just exits leaves its places to their leases.
     ///
+    /// A lock that is being asked for is waited for until the engine has answered. So drop what you no longer poll before.
+    ///
     /// # Errors
     /// [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if not everything had left in time; the leases do the rest.
     ///

@@ -56,6 +56,20 @@ pub async fn shutdown_among_lockers_leaves_nothing(setup: &Setup) {
     }
 }
 
+/// §1 `shutdown`, while a join is on its way that comes to the engine after the leave: it is waited for, and leaves again.
+pub async fn shutdown_waits_for_a_join_under_way(setup: &Setup) {
+    let (locks, faults) = setup.faulty().await;
+    let onlooker = setup.client().await;
+    let before = faults.count(Kind::Join);
+    faults.always(Kind::Join, Fault::Delay(Duration::from_millis(200)));
+    let mutex = locks.mutex("m");
+    let asking = tokio::spawn(async move { mutex.lock().await.map(drop) });
+    within(SOON, "it is asked for", async || faults.count(Kind::Join) > before).await;
+    locks.shutdown(SOON).await.unwrap();
+    assert_eq!(onlooker.view("").await.unwrap().len(), 0, "nothing is left when it returns");
+    assert_eq!(soon("it is refused", asking).await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+}
+
 /// §1 `shutdown` on an engine that does not answer returns in its time, and says what it knows.
 pub async fn shutdown_is_bounded(setup: &Setup) {
     // Long enough that a machine which stands still for a moment does not cost the first join its whole lease.

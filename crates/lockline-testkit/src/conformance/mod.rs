@@ -52,7 +52,7 @@
 //! | §6.4 a future dropped at any await | `cancel::dropping_lock_anywhere_leaves_nothing`, `cancel::dropping_a_waiter_anywhere_leaves_nothing`, `cancel::dropping_a_try_anywhere_leaves_nothing`, `cancel::dropping_a_release_anywhere_still_releases`, `cancel::dropping_run_and_lost_keeps_the_lock`, `cancel::dropping_a_look_anywhere_changes_nothing`, `cancel::dropping_shutdown_and_connect_anywhere` |
 //! | §6.5 no residue after one lease | `ends::no_residue_after_a_lease`, `processes::no_residue_after_everybody_was_killed` |
 //! | §6.6 unsure means not held | `loss::nobody_overlaps_with_one_who_is_cut_off`, `loss::reason_unreachable` |
-//! | `shutdown`; a runtime that is gone (algorithms §3) | `ends::shutdown_leaves_everything_and_refuses`, `ends::shutdown_among_lockers_leaves_nothing`, `ends::shutdown_is_bounded`, `ends::runtime_that_is_dropped_leaves_it_to_the_lease` |
+//! | `shutdown`; a runtime that is gone (algorithms §3) | `ends::shutdown_leaves_everything_and_refuses`, `ends::shutdown_among_lockers_leaves_nothing`, `ends::shutdown_waits_for_a_join_under_way`, `ends::shutdown_is_bounded`, `ends::runtime_that_is_dropped_leaves_it_to_the_lease` |
 //! | killed holder, killed waiters (algorithms §3) | `processes::killed_holder_lets_the_next_one_in`, `processes::killed_waiters_hold_nobody_up` |
 //! | fork: guards in the child are inert (algorithms §3) | `fork::guards_in_a_fork_are_inert`, `fork::blocking_guards_in_a_fork_are_inert` |
 //! | §6.8 release, renew and evict work when the engine is full | the driver's own tests: only it can fill its engine |
@@ -169,7 +169,7 @@ macro_rules! __in_process {
                 lapsed_claims_go_from_anywhere try_enters_the_place_that_gets_in_by_it look_again_is_soon_enough leave_never_overtakes_its_join
             }
             ends {
-                shutdown_leaves_everything_and_refuses shutdown_among_lockers_leaves_nothing
+                shutdown_leaves_everything_and_refuses shutdown_among_lockers_leaves_nothing shutdown_waits_for_a_join_under_way
                 shutdown_is_bounded runtime_that_is_dropped_leaves_it_to_the_lease no_residue_after_a_lease
                 dropped_client_leaves_nothing
             }

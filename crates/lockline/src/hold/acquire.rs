@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use super::bells::NoRoom;
-use super::client::{Client, FIRST_PAUSE, next_pause};
+use super::client::{Client, Departing, FIRST_PAUSE, next_pause};
 use super::grip::Grip;
 use super::keeper::{self, BELL_IS_DUE};
 use super::spot::Spot;
@@ -58,6 +58,8 @@ pub(crate) struct Request {
 struct Attempt {
     client: Arc<Client>,
     spot: Arc<Spot>,
+    /// Until its join is answered. A shutdown waits for it: what it sends meanwhile may come to the engine before the join.
+    joining: Option<Departing>,
     waited: bool,
     granted: bool,
 }
@@ -110,6 +112,8 @@ impl Attempt {
             primitive: request.primitive,
         };
         let spot = Arc::new(Spot::new(claim, client.meters.clone()));
+        // Before it hangs there: a shutdown that finds it waits for it.
+        let joining = Some(client.departures.one_more());
         client.board.hang(&spot, client.settings.most_claims).map_err(|no_room| {
             let error = match no_room {
                 NoRoom::Closed => Error::new(ErrorKind::Closed, "lock", "the client was shut down"),
@@ -121,7 +125,7 @@ impl Attempt {
             };
             error.about(&request.name)
         })?;
-        Ok(Attempt { client: client.clone(), spot, waited: false, granted: false })
+        Ok(Attempt { client: client.clone(), spot, joining, waited: false, granted: false })
     }
 
     async fn stand_in_line(&mut self, patience: Patience) -> Result<Ending> {
@@ -177,7 +181,7 @@ impl Attempt {
 
     /// Sends the join until it is answered: an unknown outcome is closed by asking again with the same id. Gives up
     /// after a whole lease without an answer. `None`: would have had to wait, and may not.
-    async fn join(&self, patience: Patience) -> Result<Option<Standing>> {
+    async fn join(&mut self, patience: Patience) -> Result<Option<Standing>> {
         let wait = !matches!(patience, Patience::Try);
         let lease = self.spot.claim.lease;
         let give_up = self.client.now() + lease;
@@ -191,10 +195,15 @@ impl Attempt {
                 Ok(Standing::Out) if !wait => {
                     // The engine says that nothing of it stands there, so there is nothing to leave.
                     self.client.board.take_off(self.spot.claim.id);
+                    self.joining = None;
                     return Ok(None);
                 }
                 Ok(standing) => {
                     let phase = self.spot.answer(sent, now, lease, standing);
+                    if phase != Phase::Lost(LossReason::Shutdown) {
+                        // Whoever shuts down from now on has it leave after its join.
+                        self.joining = None;
+                    }
                     keeper::schedule(&self.client, &self.spot, phase, standing);
                     return Ok(Some(standing));
                 }
@@ -305,6 +314,12 @@ impl Drop for Attempt {
         }
         if !self.granted && !mutant!(DroppedJoinStays) {
             self.client.depart(&self.spot);
+        }
+        // It was taken off the board, and its leave was sent, before its join was answered.
+        let overtaken = self.joining.is_some()
+            && self.spot.look(self.client.now()) == Phase::Lost(LossReason::Shutdown);
+        if overtaken && !self.client.is_forked() {
+            self.client.leave_later(self.spot.place());
         }
     }
 }

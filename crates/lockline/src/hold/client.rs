@@ -40,7 +40,7 @@ pub(crate) struct Client {
     pub(crate) departures: Arc<Departures>,
 }
 
-/// Claims that are on their way out in the background.
+/// What a shutdown waits for: claims that are on their way out in the background, and those whose join is not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
     under_way: AtomicUsize,
@@ -48,6 +48,11 @@ pub(crate) struct Departures {
 }
 
 impl Departures {
+    pub(crate) fn one_more(self: &Arc<Self>) -> Departing {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        Departing(self.clone())
+    }
+
     /// Waits until none is under way.
     pub(crate) async fn all_gone(&self) {
         loop {
@@ -62,7 +67,8 @@ impl Departures {
 }
 
 /// Counts one departure for as long as it lives, also when the runtime drops its task.
-struct Departing(Arc<Departures>);
+#[derive(Debug)]
+pub(crate) struct Departing(Arc<Departures>);
 
 impl Drop for Departing {
     fn drop(&mut self) {
@@ -162,8 +168,7 @@ impl Client {
 
     /// Leaves a place, in the background.
     pub(crate) fn leave_later(self: &Arc<Self>, place: Place) {
-        self.departures.under_way.fetch_add(1, Ordering::AcqRel);
-        let departing = Departing(self.departures.clone());
+        let departing = self.departures.one_more();
         let client = self.clone();
         self.spawn(async move {
             if let Err(error) = client.leave(&place).await {
