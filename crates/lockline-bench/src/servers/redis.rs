@@ -92,9 +92,16 @@ impl Bare {
         Ok(Some(("redis_benchmark_set_nx_px_per_s", rate)))
     }
 
-    /// `INFO commandstats` counts the commands of clients and those of scripts alike; scripts are what the driver sends.
-    async fn scripts(&self) -> Result<u64> {
-        let line = self.info("commandstats", "cmdstat_evalsha:calls=").await?;
+    /// What the driver sends: scripts, and `SET` for lines that are lent. `INFO commandstats` counts the commands of clients and
+    /// those of scripts alike; but a script that writes with `SET` has read with `GET`, which the driver does not send.
+    async fn sent(&self) -> Result<u64> {
+        let (scripts, sets, gets) =
+            (self.calls("evalsha").await?, self.calls("set").await?, self.calls("get").await?);
+        Ok(scripts + sets.saturating_sub(gets))
+    }
+
+    async fn calls(&self, command: &str) -> Result<u64> {
+        let line = self.info("commandstats", &format!("cmdstat_{command}:calls=")).await?;
         Ok(line.as_deref().and_then(|rest| rest.split(',').next()).map_or(Ok(0), str::parse)?)
     }
 }
@@ -124,7 +131,7 @@ impl Server for Bare {
     }
 
     fn commands(&self) -> Soon<'_, Option<u64>> {
-        Box::pin(async { Ok(Some(self.scripts().await?)) })
+        Box::pin(async { Ok(Some(self.sent().await?)) })
     }
 
     fn memory(&self) -> Soon<'_, Option<u64>> {

@@ -33,6 +33,11 @@ pub(crate) trait Subject {
         false
     }
 
+    /// The first ticket for a claim that joins now: an engine may have promised others to somebody.
+    async fn first_ticket(&self, _: &Claim, now: u64) -> u64 {
+        now
+    }
+
     /// What was rung since the last time; at least `expected` bells, unless they got lost.
     async fn heard(&self, expected: usize) -> Vec<(Name, Bell)>;
 }
@@ -164,6 +169,12 @@ impl<S: Subject> Pair<S> {
         Now { at, ticket_us: self.wall_us.max(last + 1) }
     }
 
+    /// For a claim that joins.
+    async fn now_for(&self, claim: &Claim) -> Now {
+        let now = self.now();
+        Now { ticket_us: self.subject.first_ticket(claim, now.ticket_us).await, ..now }
+    }
+
     /// One ledger drops what lapsed in all lines with every verb; the machine only in its own.
     fn tick_others(&mut self, but: Option<usize>, rung: &mut Vec<Rung>) {
         let now = self.now();
@@ -195,7 +206,7 @@ impl<S: Subject> Pair<S> {
             }
             Op::Join { name, id, mode, lease_ms, identity, wait } => {
                 let claim = claim(*name, *id, *mode, *lease_ms, *identity);
-                let now = self.now();
+                let now = self.now_for(&claim).await;
                 self.tick_others(Some(*name), &mut rung);
                 let step = self.lines.get_mut(name).unwrap().join(now, &claim, *wait);
                 note(*name, step.bells, &mut rung);
@@ -270,7 +281,7 @@ impl<S: Subject> Pair<S> {
         self.tick_others(Some(name), rung);
         let now = self.now();
         note(name, self.lines.get_mut(&name).unwrap().leave(now, place.id).bells, rung);
-        let now = self.now();
+        let now = self.now_for(&claim).await;
         let step = self.lines.get_mut(&name).unwrap().join(now, &claim, true);
         note(name, step.bells, rung);
         let driver = self.subject.driver();

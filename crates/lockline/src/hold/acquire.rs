@@ -316,8 +316,8 @@ impl Drop for Attempt {
             self.client.depart(&self.spot);
         }
         // It was taken off the board, and its leave was sent, before its join was answered.
-        let overtaken = self.joining.is_some()
-            && self.spot.look(self.client.now()) == Phase::Lost(LossReason::Shutdown);
+        let overtaken =
+            self.joining.is_some() && self.spot.look(self.client.now()) == Phase::Lost(LossReason::Shutdown);
         if overtaken && !self.client.is_forked() {
             self.client.leave_later(self.spot.place());
         }

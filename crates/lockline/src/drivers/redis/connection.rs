@@ -6,10 +6,10 @@ use std::sync::Arc;
 use redis::{Cmd, RedisError, Value};
 
 use super::address::Topology;
-use super::bundle::Bundles;
 use super::cluster::Cluster;
 use super::config::{RedisConfig, Replicas, RestartGuard};
 use super::error::{explain, nonsense};
+use super::lent::Lent;
 use super::link::{Context, Goal, Link, Live};
 use super::scripts::Script;
 use super::slots::slot_of;
@@ -28,9 +28,9 @@ pub(in crate::drivers) struct Connection {
     pub(in crate::drivers) guarantees: Guarantees,
     bells: Bells,
     way: Way,
-    /// Lines where one verb may go along with others.
+    /// Lines that were free when we last came: those are worth borrowing.
     pub(super) quiet: QuietLines,
-    pub(super) bundles: Arc<Bundles>,
+    pub(super) lent: Lent,
 }
 
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Connection {
             bells,
             way,
             quiet: QuietLines::new(),
-            bundles: Bundles::new(),
+            lent: Lent::default(),
         })
     }
 
@@ -89,9 +89,8 @@ impl Connection {
         Ok((answer.map_err(|e| self.explain(operation, &e))?, live))
     }
 
-    /// The connection on which verbs of several lines may go together: there is one, it leads to one server, and nobody waits for
-    /// replicas.
-    pub(super) fn together_on(&self) -> Option<Arc<Live>> {
+    /// The connection on which lines may be lent: there is one, it leads to one server, and nobody waits for replicas.
+    pub(super) fn lends(&self) -> Option<Arc<Live>> {
         match &self.way {
             Way::One(link) => link.live_now().filter(|live| live.witness.is_none()),
             Way::Cluster(_) => None,
@@ -228,11 +227,10 @@ impl Connection {
         Ok(standings)
     }
 
-    /// From now on every verb goes along with others, though there may be none, and is sent alone only if it must.
+    /// From now on every line that can be had is asked for.
     #[cfg(test)]
-    pub(super) fn always_go_along(&self) {
+    pub(super) fn always_borrow(&self) {
         self.quiet.guess();
-        self.bundles.always();
     }
 
     /// Sends a command that is no script to the one server there is.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value};
-use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -120,8 +119,6 @@ pub(super) struct Live {
     replicas: u32,
     broken: Arc<Notify>,
     doubted: Notify,
-    /// Where its tasks run.
-    pub(super) home: Handle,
     #[cfg(test)]
     clock: Option<Arc<std::sync::atomic::AtomicU64>>,
 }
@@ -199,7 +196,9 @@ impl Link {
             let mut cmd = Cmd::with_capacity(8, 400);
             cmd.arg("EVALSHA").arg(loaded.sha(script));
             fill(&mut cmd);
-            live.tell_time(&mut cmd);
+            if let Some(now) = live.told_time() {
+                cmd.arg(now);
+            }
             match live.send(&cmd, asking).await {
                 Err(e) if is_unknown_script(&e) => self.load_again(&live, &loaded).await?,
                 answer => return Ok((answer, live)),
@@ -233,16 +232,19 @@ impl Drop for Link {
 }
 
 impl Live {
-    /// A test tells scripts the time.
-    #[cfg_attr(not(test), allow(clippy::unused_self, reason = "tests have a clock"))]
-    pub(super) fn tell_time(&self, _cmd: &mut Cmd) {
-        #[cfg(test)]
-        if let Some(clock) = &self.clock {
-            _cmd.arg(clock.load(std::sync::atomic::Ordering::SeqCst));
-        }
+    /// A test tells the time.
+    #[cfg(test)]
+    pub(super) fn told_time(&self) -> Option<u64> {
+        self.clock.as_ref().map(|clock| clock.load(std::sync::atomic::Ordering::SeqCst))
     }
 
-    pub(super) fn loaded(&self) -> Arc<Loaded> {
+    #[cfg(not(test))]
+    #[allow(clippy::unused_self, reason = "tests have a clock")]
+    pub(super) fn told_time(&self) -> Option<u64> {
+        None
+    }
+
+    fn loaded(&self) -> Arc<Loaded> {
         self.scripts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -277,7 +279,7 @@ impl Live {
 }
 
 /// Dropped when somebody stopped waiting for an answer: then the server may hang, or no longer be the primary.
-pub(super) struct Unanswered<'a>(pub(super) &'a Live);
+struct Unanswered<'a>(&'a Live);
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
@@ -414,7 +416,6 @@ async fn connect(context: &Context, goal: &Goal, before: Option<&Past>) -> Resul
             replicas,
             broken,
             doubted: Notify::new(),
-            home: Handle::current(),
             #[cfg(test)]
             clock: config.clock.clone(),
         })

@@ -3,7 +3,6 @@
 pub(in crate::drivers) mod address;
 pub(in crate::drivers) mod answers;
 mod bell;
-mod bundle;
 mod cluster;
 pub(in crate::drivers) mod config;
 pub(in crate::drivers) mod connection;
@@ -11,6 +10,7 @@ mod dial;
 pub(in crate::drivers) mod error;
 mod incarnation;
 pub(in crate::drivers) mod layouts;
+mod lent;
 mod link;
 mod map;
 mod replicas;

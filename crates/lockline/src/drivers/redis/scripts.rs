@@ -2,6 +2,7 @@
 
 use super::config::RedisConfig;
 use super::incarnation::Incarnation;
+use super::lent::{IDLE_MS, TICKETS};
 
 /// A script's place in [`TEXTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,8 +12,6 @@ pub(super) enum Script {
     Leave,
     View,
     Evict,
-    /// Many that join or leave, where nobody else stands.
-    Bundle,
 }
 
 /// What every verb shares: how a line is stored, and its rules.
@@ -20,13 +19,12 @@ const LINE: &str = include_str!("lua/line.lua");
 const RULES: &str = include_str!("lua/rules.lua");
 
 /// What each verb is made of. What all of them share is defined anew with each call, so the common cases come before it.
-const TEXTS: [&[&str]; 6] = [
+const TEXTS: [&[&str]; 5] = [
     &[include_str!("lua/join_fast.lua"), LINE, RULES, include_str!("lua/join.lua")],
     &[include_str!("lua/renew_fast.lua"), LINE, RULES, include_str!("lua/renew.lua")],
     &[include_str!("lua/leave_fast.lua"), LINE, RULES, include_str!("lua/leave.lua")],
     &[LINE, RULES, include_str!("lua/view.lua")],
     &[LINE, RULES, include_str!("lua/evict.lua")],
-    &[include_str!("lua/bundle.lua")],
 ];
 
 /// How a claim joins a node of a quorum. All else is the same there.
@@ -59,18 +57,20 @@ end
 
 /// A test tells the time itself, as the last argument; keys must then outlive the test.
 #[cfg(test)]
+pub(super) const TEST_SPARE_MS: u64 = 600_000;
+#[cfg(test)]
 const TEST_CLOCK: &str = "local function clock() return tonumber(ARGV[#ARGV]) end\n";
 
 /// The text of every script for this incarnation. The server's id in it makes a restarted server answer that it does
 /// not know the script, at no cost per call.
 pub(super) fn texts(incarnation: &Incarnation, config: &RedisConfig, test_clock: bool) -> Vec<String> {
     #[cfg(test)]
-    let (clock, spare_ms) = if test_clock { (TEST_CLOCK, 600_000) } else { (SERVER_CLOCK, 0) };
+    let (clock, spare_ms) = if test_clock { (TEST_CLOCK, TEST_SPARE_MS) } else { (SERVER_CLOCK, 0) };
     #[cfg(not(test))]
     let (clock, spare_ms) = (SERVER_CLOCK, 0);
     let _ = test_clock;
     let (ends, length) = incarnation.guard.map_or((0, 0), |guard| (guard.ends_us, guard.length_us));
-    let (life, space) = (&incarnation.life, &config.space);
+    let (life, space, lent_ms) = (&incarnation.life, &config.space, IDLE_MS + spare_ms);
     let mut all = TEXTS;
     if config.of_a_quorum {
         all[Script::Join as usize] = PROPOSE;
@@ -82,6 +82,7 @@ pub(super) fn texts(incarnation: &Incarnation, config: &RedisConfig, test_clock:
                 "-- Lockline on {life}\n\
                  local GUARD, GUARD_LENGTH, SPARE_MS = {ends}, {length}, {spare_ms}\n\
                  local BELL, ROOT_MS = '{space}:bell:', '{ROOT_MS}'\n\
+                 local LENT_TICKETS, LENT_MS = {TICKETS}, {lent_ms}\n\
                  {clock}{verb}"
             )
         })

@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Instant;
 
 use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 
 use super::answers::{line, standing};
-use super::bundle::{Along, Why};
 use super::cluster::all;
 use super::connection::Connection;
 use super::error::nonsense;
 use super::incarnation::micros;
+use super::lent::{IDLE_MS, Leaving, Loan};
 use super::link::Live;
 use super::scripts::Script;
 use crate::driver::Query;
@@ -51,11 +52,13 @@ impl Connection {
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         self.config.check_lease("join", claim.lease)?;
         let line = hash_of(claim.name.as_str());
-        let why = if self.quiet.has(line) && is_common(claim) { Why::Quiet } else { Why::NoReason };
-        if let Some(ticket) = self.along("join", line, why, || self.as_stored(claim)).await? {
-            return Ok(Standing::In { ticket: Ticket::new(ticket) });
+        let lends = self.lends().filter(|_| is_common(claim) && claim.mode == Mode::Exclusive);
+        if let Some(live) = &lends
+            && let Some(loan) = self.lent.take(line, live)
+            && let Some(ticket) = self.use_loan(line, loan, live, claim).await?
+        {
+            return Ok(Standing::In { ticket });
         }
-        let _on_its_way = self.bundles.alone();
         let (answer, live) = self.ask_to_join(line, claim, wait, None).await?;
         if let Value::Array(parts) = &answer
             && let [Value::Int(4)] = parts.as_slice()
@@ -63,28 +66,63 @@ impl Connection {
             return Err(would_wait_for_itself(&claim.name, &self.address));
         }
         let standing = standing(&answer).ok_or_else(|| nonsense("join", &self.address))?;
-        self.quiet.note(line, claim.mode == Mode::Exclusive && matches!(standing, Standing::In { .. }));
+        let was_free = lends.is_some() && matches!(standing, Standing::In { .. });
+        if was_free && self.quiet.has(line) {
+            self.lent.wanted(line, claim.id);
+        }
+        self.quiet.note(line, was_free);
         self.confirm_grant(claim, standing, &live).await
     }
 
-    /// Has a verb go along with others, if there is a reason and a way. `None`: it is to go alone.
-    async fn along(
+    /// The ticket that a claim will have that joins now, if its line is lent.
+    #[cfg(test)]
+    pub(super) fn next_lent_ticket(&self, claim: &Claim) -> Option<u64> {
+        let line = hash_of(claim.name.as_str());
+        if is_common(claim) && claim.mode == Mode::Exclusive { self.lent.next_ticket(line) } else { None }
+    }
+
+    /// Takes a lock with a loan. `None`: the line is no longer lent, and nothing was done.
+    async fn use_loan(
+        &self,
+        line: u128,
+        loan: Loan,
+        live: &Arc<Live>,
+        claim: &Claim,
+    ) -> Result<Option<Ticket>> {
+        let ticket = loan.ticket();
+        // The server knows since when by how long the key still lives.
+        let since = live.told_time().unwrap_or(0);
+        let text = self.as_stored(Some((ticket, since)), claim);
+        if !self.write_loan("join", &loan, live, &text, claim.lease.as_micros().div_ceil(1000)).await? {
+            return Ok(None);
+        }
+        self.lent.held(line, loan, claim.id);
+        Ok(Some(ticket))
+    }
+
+    /// Writes into the key of a loan, if it is still there.
+    async fn write_loan(
         &self,
         operation: &'static str,
-        line: u128,
-        why: Why,
-        what: impl FnOnce() -> String,
-    ) -> Result<Option<u64>> {
-        let Some(live) = self.together_on() else { return Ok(None) };
-        let root = || key_of(&self.config.space, line) + ":c";
-        match self.bundles.go_along(&live, why, root, what).await {
-            Along::Done(answer) => Ok(Some(answer)),
-            Along::Failed(error) => Err(self.explain(operation, &error)),
-            Along::NotSoSimple => {
-                self.quiet.note(line, false);
-                Ok(None)
-            }
-            Along::Alone => Ok(None),
+        loan: &Loan,
+        live: &Live,
+        text: &str,
+        ms: u128,
+    ) -> Result<bool> {
+        #[cfg(test)]
+        let ms = if live.told_time().is_some() { ms + u128::from(super::scripts::TEST_SPARE_MS) } else { ms };
+        let mut cmd = Cmd::with_capacity(6, loan.key.len() + text.len() + 32);
+        cmd.arg("SET")
+            .arg(&loan.key)
+            .arg(text)
+            .arg("XX")
+            .arg("PX")
+            .arg(u64::try_from(ms).unwrap_or(u64::MAX));
+        match live.send(&cmd, false).await {
+            Ok(answer) => Ok(answer == Value::Okay),
+            // The server refused it, for lack of memory or whatever: the usual way says so, or does it anyway.
+            Err(e) if e.code().is_some() => Ok(false),
+            Err(e) => Err(self.explain(operation, &e)),
         }
     }
 
@@ -108,7 +146,7 @@ impl Connection {
         ticket: Option<Ticket>,
     ) -> Result<(Value, Arc<Live>)> {
         let key = key_of(&self.config.space, line);
-        let text = self.as_stored(claim);
+        let text = self.as_stored(None, claim);
         // As join.lua takes it.
         let may_wait = match (is_common(claim), wait) {
             (true, true) => "1",
@@ -125,8 +163,8 @@ impl Connection {
         self.run("join", Script::Join, &key, fill).await
     }
 
-    /// A claim as line.lua, and `claim` below, take it apart.
-    fn as_stored(&self, claim: &Claim) -> String {
+    /// A claim as line.lua takes it apart; behind its ticket, and since when it has it, if those are not the server's to say.
+    fn as_stored(&self, ticket: Option<(Ticket, u64)>, claim: &Claim) -> String {
         let (mode, count, limit) = match claim.mode {
             Mode::Exclusive => ('x', 0, 0),
             Mode::Shared => ('s', 0, 0),
@@ -135,9 +173,12 @@ impl Connection {
         let identity = claim.identity.as_deref().unwrap_or_default();
         let Who { owner, host, pid } = &*claim.who;
         let (name, process, shared) = (claim.name.as_str(), &self.process, u8::from(!identity.is_empty()));
-        let mut text = String::with_capacity(160 + name.len() + owner.len() + host.len() + identity.len());
-        push_hex(&mut text, claim.id.as_u128());
+        let mut text = String::with_capacity(180 + name.len() + owner.len() + host.len() + identity.len());
         // Writing to a string does not fail.
+        if let Some((ticket, since)) = ticket {
+            let _ = write!(text, "{} {since} ", ticket.get());
+        }
+        push_hex(&mut text, claim.id.as_u128());
         let _ = write!(
             text,
             " {} {} {name} {mode} {count} {limit} {shared} {process} {pid} {} {} {owner}{host}{identity}",
@@ -187,7 +228,13 @@ impl Connection {
                 names.len()
             }));
         }
-        let keys: Vec<String> = names.iter().map(|name| self.key(name.as_str())).collect();
+        let key = |name: &&Name| {
+            let line = hash_of(name.as_str());
+            // It comes back with this, and its claim leaves the usual way.
+            self.lent.forget(line);
+            key_of(&self.config.space, line)
+        };
+        let keys: Vec<String> = names.iter().map(key).collect();
         let fill = |cmd: &mut Cmd| {
             cmd.arg(keys.len()).arg(&keys).arg(places.len());
             for name in &names {
@@ -213,24 +260,37 @@ impl Connection {
 
     pub(in crate::drivers) async fn leave(&self, place: &Place) -> Result<()> {
         let line = hash_of(place.name.as_str());
-        let why = match place.ticket {
-            _ if self.quiet.has(line) => Why::Quiet,
-            None => Why::BehindItsJoin,
-            Some(_) => Why::NoReason,
-        };
-        if self.along("leave", line, why, || hex(place.id)).await?.is_some() {
-            return Ok(());
+        let mut ask = false;
+        match (self.lent.leave(line, place.id), self.lends()) {
+            (Leaving::Back(loan), Some(live)) if loan.is_on(&live) => {
+                if self.write_loan("leave", &loan, &live, "", u128::from(IDLE_MS)).await? {
+                    self.lent.idle(line, loan);
+                    return Ok(());
+                }
+            }
+            (Leaving::Asking, _) => ask = true,
+            (Leaving::Back(_) | Leaving::Usual, _) => {}
         }
-        let _on_its_way = self.bundles.alone();
-        let key = key_of(&self.config.space, line);
+        let (key, sent) = (key_of(&self.config.space, line), Instant::now());
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(hex(place.id)).arg(place.name.as_str());
+            if ask {
+                cmd.arg("l");
+            }
         };
-        self.run("leave", Script::Leave, &key, fill).await.map(drop)
+        let (answer, live) = self.run("leave", Script::Leave, &key, fill).await?;
+        if let Value::Int(begins) = answer
+            && let Ok(begins) = u64::try_from(begins)
+        {
+            self.lent.idle(line, Loan::new(&live, &key, begins, sent));
+        }
+        Ok(())
     }
 
     pub(in crate::drivers) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
-        let key = self.key(name.as_str());
+        let line = hash_of(name.as_str());
+        self.lent.forget(line);
+        let key = key_of(&self.config.space, line);
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(ticket.get()).arg(u8::from(at_once)).arg(name.as_str());
         };
@@ -241,9 +301,15 @@ impl Connection {
     }
 
     pub(in crate::drivers) async fn view(&self, query: &Query) -> Result<Vec<LineView>> {
+        // Whoever looks at a line takes it back.
         let keys = match query {
-            Query::Name(name) => vec![self.key(name.as_str())],
+            Query::Name(name) => {
+                let line = hash_of(name.as_str());
+                self.lent.forget(line);
+                vec![key_of(&self.config.space, line)]
+            }
             Query::Prefix(_) => {
+                self.lent.forget_all();
                 let found = self.all_keys(&format!("{}:{{*}}:c", self.config.space)).await?;
                 found.iter().filter_map(|key| key.strip_suffix(":c").map(str::to_owned)).collect()
             }

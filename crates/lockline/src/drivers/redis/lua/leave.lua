@@ -1,5 +1,6 @@
 -- Removes a claim, in, waiting or unknown: nothing of it remains.
--- KEYS: the line. ARGV: id, name.
+-- KEYS: the line. ARGV: id, name, and l if its client asks for the line.
+-- Answers behind which ticket the client's own begin if it was lent the line; nothing otherwise.
 local id = ARGV[1]
 local line = read(KEYS[1], ARGV[2], clock(), id)
 if not line.exists then

@@ -13,6 +13,17 @@ if kind == 42 or kind == 61 then
     ticket, id = string.match(root, '^=(%d+) %d+ %d+ %d+ %d (%x+)')
   end
   if id == ARGV[1] then
+    -- Whoever comes back again and again, and finds nobody, borrows the line: see `take_back` in line.lua.
+    if ARGV[3] == 'l' then
+      local now = clock()
+      local last = string.format('%d', now + LENT_TICKETS)
+      if now > tonumber(ticket) and now >= GUARD
+        and not redis.pcall('SET', key .. ':l:' .. last, '', 'PX', LENT_MS).err
+      then
+        redis.call('SET', key .. ':c', '~' .. last, 'PX', ROOT_MS)
+        return now
+      end
+    end
     -- The only claim leaves, so there is nothing to look at and nobody to ring. Whoever renewed may have been here for long.
     -- Out of memory, Redis refuses this as a first write: then see below.
     local left = kind == 42 and redis.pcall('SET', key .. ':c', ticket, 'KEEPTTL')
@@ -45,7 +56,7 @@ elseif kind == 43 then
       end
     end
   end
-else
+elseif kind ~= 126 then
   return
 end
 

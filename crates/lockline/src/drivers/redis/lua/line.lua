@@ -12,6 +12,7 @@
 --              +TICKET                several: see KEY
 --              *TICKET CLAIM          one that came at TICKET, on the clock, and nothing has happened since
 --              =TICKET DEADLINE SEEN SINCE FLAGS CLAIM
+--              ~TICKET                lent, with all tickets up to this one: see KEY:l:TICKET
 --            where CLAIM is what the client sends: ID LEASE LENGTH NAME TAIL
 --   KEY      hash:  s  when a verb last saw it           t  places up to this ticket are in
 --                   k n u l c  the front, see `take`     w  how many places wait
@@ -19,6 +20,8 @@
 --                   N  the lock's name
 --                   ID  a claim: "ticket lease flags since mode count limit shared process ..." (see `parse`)
 --                   i:IDENTITY  the ticket of its place  p:TICKET  the ids on a place of an identity
+--   KEY:l:TICKET  string: the loan of a line to one client, which writes its claim there, as TICKET SINCE CLAIM, for as long as
+--            its lease, and nothing when it leaves; without a script, and only while the key is there. SINCE is 0 but in tests.
 --   KEY:d    sorted set: deadline of each claim
 --   KEY:w    sorted set: ticket of each waiting place, by the first id that stands on it
 
@@ -135,22 +138,6 @@ local function read_many(line)
   line.expires, line.soonest, line.raw = tonumber(v[9] or 0), tonumber(v[10] or 0), v[11]
 end
 
--- Reads a line, and the claim with this id along with it. `many`: it has a hash.
-local function read(key, name, now, id)
-  local root = call('GET', key .. ':c')
-  local kind, last = string.match(root or '0', '^([=+*]?)(%d+)')
-  local line = {
-    key = key, name = name, now = now, id = id, root = root, last = tonumber(last), set = {}, exists = false,
-    seen = 0, through = 0, n = 0, used = 0, limit = 0, limited = 0, waiting = 0, deadline = 0, expires = 0, soonest = 0,
-  }
-  if kind == '=' or kind == '*' then
-    read_only_claim(line)
-  elseif kind == '+' then
-    read_many(line)
-  end
-  return line
-end
-
 -- Queues a field for the one HSET that `close` sends.
 local function set(line, field, value)
   local s = line.set
@@ -211,6 +198,49 @@ local function spread(line)
     line.only, line.many, line.changed, line.counted = false, true, true, line.mode == 'p'
     cover(line, line.deadline, 0)
   end
+end
+
+-- A lent line comes back with whoever comes: what its borrower sends from now on does nothing. One who stands in it
+-- goes on standing there.
+local function take_back(line)
+  local loan = line.key .. ':l:' .. int(line.last)
+  local held = call('GET', loan)
+  local rest = held and call('PTTL', loan)
+  call('DEL', loan)
+  written = true
+  if not held or held == '' then
+    line.root = int(line.last)
+    call('SET', line.key .. ':c', line.root, 'KEEPTTL')
+    return
+  end
+  local ticket, since, claim = string.match(held, '^(%d+) (%d+) (.*)$')
+  local id, lease, name, tail = take_apart(claim)
+  -- A clock that stepped back lets the key live for longer than a lease.
+  since = since ~= '0' and tonumber(since) or line.now + math.min(rest * 1000 - lease, 0)
+  line.name, line.exists, line.only, line.deadline, line.seen = name, true, id, since + lease, since
+  line.claim = ticket .. ' ' .. lease .. ' 0 ' .. int(since) .. ' ' .. tail
+  line.raw = id == line.id and line.claim
+  line.n, line.mode, line.through = 1, 'x', tonumber(ticket)
+  -- As one of many, because its ticket is not the last one.
+  spread(line)
+end
+
+-- Reads a line, and the claim with this id along with it. `many`: it has a hash.
+local function read(key, name, now, id)
+  local root = call('GET', key .. ':c')
+  local kind, last = string.match(root or '0', '^([=+*~]?)(%d+)')
+  local line = {
+    key = key, name = name, now = now, id = id, root = root, last = tonumber(last), set = {}, exists = false,
+    seen = 0, through = 0, n = 0, used = 0, limit = 0, limited = 0, waiting = 0, deadline = 0, expires = 0, soonest = 0,
+  }
+  if kind == '=' or kind == '*' then
+    read_only_claim(line)
+  elseif kind == '+' then
+    read_many(line)
+  elseif kind == '~' then
+    take_back(line)
+  end
+  return line
 end
 
 local function set_deadline(line, id, deadline, lease)

@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::drivers::against_the_line::{BEGINS, Op, Pair, Subject, history};
 use crate::drivers::redis::{Redis, RedisConfig, RestartGuard};
 use crate::drivers::testing::Heard;
-use crate::line::{Bell, Now};
+use crate::line::{Bell, Claim, Now};
 use crate::name::Name;
 
 struct Scripts {
@@ -21,9 +21,9 @@ struct Scripts {
 }
 
 impl Scripts {
-    async fn bundled(config: RedisConfig) -> Scripts {
+    async fn borrowing(config: RedisConfig) -> Scripts {
         let scripts = Scripts::new(config).await;
-        scripts.redis.line().always_go_along();
+        scripts.redis.line().always_borrow();
         scripts
     }
 
@@ -47,6 +47,18 @@ impl Subject for Scripts {
         self.clock.store(now.at.as_micros(), Ordering::SeqCst);
     }
 
+    async fn first_ticket(&self, claim: &Claim, now: u64) -> u64 {
+        let line = self.redis.line();
+        if let Some(ticket) = line.next_lent_ticket(claim) {
+            return ticket;
+        }
+        let root = redis::Cmd::get(line.key(claim.name.as_str()) + ":c");
+        let redis::Value::BulkString(root) = line.plain("get", &root).await.unwrap() else { return now };
+        let root = String::from_utf8(root).unwrap();
+        let last = root.trim_start_matches(|c: char| !c.is_ascii_digit()).split(' ').next().unwrap();
+        now.max(last.parse::<u64>().unwrap() + 1)
+    }
+
     async fn heard(&self, expected: usize) -> Vec<(Name, Bell)> {
         // What was published to us before this is answered came before the answer.
         self.redis.line().plain("ping", &redis::cmd("PING")).await.unwrap();
@@ -61,7 +73,7 @@ impl Subject for Scripts {
     }
 }
 
-fn compare(cases: u32, guard: Option<Duration>, bundled: bool) {
+fn compare(cases: u32, guard: Option<Duration>, borrowing: bool) {
     if !included() {
         return;
     }
@@ -73,13 +85,13 @@ fn compare(cases: u32, guard: Option<Duration>, bundled: bool) {
             let space = format!("space-{}", spaces.fetch_add(1, Ordering::SeqCst));
             let mut config = server.config().space(space);
             match guard {
-                None if bundled => Pair::new(Scripts::bundled(config).await).run(&ops).await,
+                None if borrowing => Pair::new(Scripts::borrowing(config).await).run(&ops).await,
                 None => Pair::new(Scripts::new(config).await).run(&ops).await,
                 Some(guard) => {
                     let length = u64::try_from(guard.as_micros()).unwrap();
                     config.guard = Some((BEGINS.0 + length, length));
                     let scripts =
-                        if bundled { Scripts::bundled(config).await } else { Scripts::new(config).await };
+                        if borrowing { Scripts::borrowing(config).await } else { Scripts::new(config).await };
                     Pair::restarted(scripts, guard).run(&ops).await
                 }
             }
@@ -100,7 +112,7 @@ fn the_restart_guard_does_what_the_line_does() {
 }
 
 #[test]
-fn verbs_that_go_along_do_what_the_line_does() {
+fn lent_lines_do_what_the_line_does() {
     compare(48, None, true);
     compare(16, Some(Duration::from_secs(20)), true);
 }

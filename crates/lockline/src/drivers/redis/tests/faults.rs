@@ -79,59 +79,14 @@ async fn a_dropped_join_is_left_by_the_leave_behind_it() {
         return;
     }
     let server = Server::start(&[]);
-    for along in [false, true] {
-        let (redis, _) = open(server.config()).await;
-        if along {
-            redis.line().always_go_along();
-        }
-        for n in 0..50 {
-            let claim = claim(&format!("{n}"), Mode::Exclusive, LEASE);
-            let join = redis.join(&claim, true);
-            let _ = tokio::time::timeout(Duration::from_micros(n), join).await;
-            redis.leave(&place(&claim, None)).await.unwrap();
-            assert!(redis.view(&Query::Name(claim.name.clone())).await.unwrap().is_empty(), "{along} {n}");
-        }
+    let (redis, _) = open(server.config()).await;
+    for n in 0..50 {
+        let claim = claim(&format!("{n}"), Mode::Exclusive, LEASE);
+        let join = redis.join(&claim, true);
+        let _ = tokio::time::timeout(Duration::from_micros(n), join).await;
+        redis.leave(&place(&claim, None)).await.unwrap();
+        assert!(redis.view(&Query::Name(claim.name.clone())).await.unwrap().is_empty(), "{n}");
     }
-}
-
-/// Verbs that are asked for together go together, and some of them find that it is not so simple.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_go_along_and_none_is_in_anothers_way() {
-    if !included() {
-        return;
-    }
-    let server = Server::start(&[]);
-    let url = format!("redis://127.0.0.1:{}?restart_guard=off", server.port);
-    let locks = Locks::connect(&url).await.unwrap();
-    let inside: std::sync::Arc<Vec<std::sync::atomic::AtomicUsize>> =
-        std::sync::Arc::new((0..24).map(|_| std::sync::atomic::AtomicUsize::new(0)).collect());
-    let tasks: Vec<_> = (0..32_usize)
-        .map(|me| {
-            let (locks, inside) = (locks.clone(), inside.clone());
-            tokio::spawn(async move {
-                let mut last = vec![0; inside.len()];
-                for turn in 0..200 {
-                    // Mostly one's own; now and then one that somebody else has, too.
-                    let nth = if turn % 10 == 9 { (me + turn) % inside.len() } else { me % inside.len() };
-                    let guard = locks.mutex(format!("many/{nth}")).lock().await.unwrap();
-                    assert_eq!(inside[nth].fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
-                    assert!(guard.fence().token() > last[nth]);
-                    last[nth] = guard.fence().token();
-                    inside[nth].fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-                    guard.release().await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert!(locks.view("").await.unwrap().is_empty());
-    let mut operator = server.operator().await;
-    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut operator).await.unwrap();
-    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap();
-    let calls: usize = calls.split(',').next().unwrap().parse().unwrap();
-    assert!(calls < 32 * 200 * 2, "{calls} calls: none of them went along");
 }
 
 #[tokio::test]
@@ -139,17 +94,8 @@ async fn a_full_server_takes_no_claims_but_lets_go() {
     if !included() {
         return;
     }
-    for along in [false, true] {
-        full_server(along).await;
-    }
-}
-
-async fn full_server(along: bool) {
     let server = Server::start(&[]);
     let (redis, heard) = open(server.config()).await;
-    if along {
-        redis.line().always_go_along();
-    }
     let claims: Vec<_> = ["a", "a", "a", "b"].map(|name| claim(name, Mode::Exclusive, LEASE)).into();
     let mut tickets = Vec::new();
     for claim in &claims {

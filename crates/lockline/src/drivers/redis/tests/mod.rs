@@ -5,6 +5,7 @@
 
 mod against_the_line;
 mod faults;
+mod lent;
 mod refusals;
 mod restart;
 mod server;
