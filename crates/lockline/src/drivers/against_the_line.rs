@@ -279,18 +279,21 @@ impl<S: Subject> Pair<S> {
         let claim = claim(name, joins, Mode::Exclusive, lease_ms, None);
         let place = self.place(name, leaves, 2, 1, false);
         self.tick_others(Some(name), rung);
+        let together = leaves != joins && self.subject.waits_for_leave(&claim.name);
         let now = self.now();
         note(name, self.lines.get_mut(&name).unwrap().leave(now, place.id).bells, rung);
+        if !together {
+            self.subject.driver().leave(&place).await.unwrap();
+        }
         let now = self.now_for(&claim).await;
         let step = self.lines.get_mut(&name).unwrap().join(now, &claim, true);
         note(name, step.bells, rung);
         let driver = self.subject.driver();
-        let answer = if leaves != joins && self.subject.waits_for_leave(&claim.name) {
+        let answer = if together {
             let (answer, left) = tokio::join!(driver.join(&claim, true), driver.leave(&place));
             left.unwrap();
             answer.unwrap()
         } else {
-            driver.leave(&place).await.unwrap();
             driver.join(&claim, true).await.unwrap()
         };
         prop_assert_eq!(Ok(answer), step.answer);

@@ -28,9 +28,11 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 const SILENT_FOR: Duration = Duration::from_secs(10);
 
 /// Settings of the session. There is no limit for a statement on purpose: one that waits for a synchronous standby would be
-/// called done when the limit ends, although the standby does not have it.
+/// called done when the limit ends, although the standby does not have it. One row is found by its index: a bitmap, which the planner takes
+/// for as good while it knows nothing of the table, takes longer than all else that a verb does.
 const SESSION: &str = "-c default_transaction_isolation=read\\ committed -c lock_timeout=5s -c statement_timeout=0 \
-     -c idle_in_transaction_session_timeout=10s -c enable_seqscan=off -c client_min_messages=warning";
+     -c idle_in_transaction_session_timeout=10s -c client_min_messages=warning \
+     -c enable_seqscan=off -c enable_bitmapscan=off";
 
 /// A value with its type, because a pooler knows no prepared statements; owned, because a statement outlives its caller there.
 pub(super) type Param = (Box<dyn ToSql + Send + Sync>, Type);
@@ -126,6 +128,10 @@ impl Connection {
 
     /// The session there is, or the next one. Deadlines come from above.
     async fn live(&self, operation: &'static str) -> Result<Arc<Live>> {
+        // The common case without a receiver of its own.
+        if let State::Up(live) = &*self.live.borrow() {
+            return Ok(live.clone());
+        }
         let mut state = self.live.clone();
         loop {
             match &*state.borrow_and_update() {
@@ -148,6 +154,15 @@ impl Connection {
         ask: Ask,
         params: Vec<Param>,
     ) -> Result<Vec<Row>> {
+        Ok(self.send(operation, ask, params).await?.rows)
+    }
+
+    /// Sends a statement that gives no rows. How many it changed.
+    pub(super) async fn change(&self, operation: &'static str, ask: Ask, params: Vec<Param>) -> Result<u64> {
+        Ok(self.send(operation, ask, params).await?.changed)
+    }
+
+    async fn send(&self, operation: &'static str, ask: Ask, params: Vec<Param>) -> Result<Outcome> {
         let live = self.live(operation).await?;
         let answer = match &live.turn {
             None => live.send(ask, &params).await,
@@ -197,15 +212,38 @@ impl Connection {
     }
 }
 
+/// What a statement gave: rows, or how many it changed.
+#[derive(Default)]
+struct Outcome {
+    rows: Vec<Row>,
+    changed: u64,
+}
+
 impl Live {
-    async fn send(&self, ask: Ask, params: &[Param]) -> Result<Vec<Row>, tokio_postgres::Error> {
+    async fn send(&self, ask: Ask, params: &[Param]) -> Result<Outcome, tokio_postgres::Error> {
         let values = params.iter().map(|(value, _)| value.as_ref() as &(dyn ToSql + Sync));
+        let rows = |rows| Outcome { rows, ..Outcome::default() };
+        let changed = |changed| Outcome { changed, ..Outcome::default() };
+        // Rows that are asked for are kept by the server until the statement has ended, which takes a while.
+        let only_changes = matches!(ask, Ask::LeaveAlone);
         match self.prepared.get(ask as usize) {
-            Some(statement) => self.client.query(statement, &values.collect::<Vec<_>>()).await,
+            Some(statement) => {
+                let values = values.collect::<Vec<_>>();
+                if only_changes {
+                    self.client.execute(statement, &values).await.map(changed)
+                } else {
+                    self.client.query(statement, &values).await.map(rows)
+                }
+            }
             None => {
+                let text = &self.texts[ask as usize];
                 let typed: Vec<_> =
                     values.zip(params).map(|(value, (_, kind))| (value, kind.clone())).collect();
-                self.client.query_typed(&self.texts[ask as usize], &typed).await
+                if only_changes {
+                    self.client.execute_typed(text, &typed).await.map(changed)
+                } else {
+                    self.client.query_typed(text, &typed).await.map(rows)
+                }
             }
         }
     }
@@ -279,12 +317,21 @@ impl Maker {
         let schema = &self.config.schema;
         schema::prepare(&client, schema, &self.address).await?;
         let fail = |e: tokio_postgres::Error| explain("connect", &self.address, &e, false);
-        let texts: Vec<String> = ASKS.iter().map(|(_, text)| schema::in_schema(text, schema)).collect();
+        let is_ours = self.config.pooler == Pooler::None;
+        let settings = if is_ours { "" } else { include_str!("sql/settings.sql") };
+        let text = |text: &str| schema::in_schema(text, schema).replace("{settings}", settings);
+        let texts: Vec<String> = ASKS.iter().map(|(_, one)| text(one)).collect();
         let mut prepared = Vec::new();
-        if self.config.pooler == Pooler::None {
+        if is_ours {
             for text in &texts {
                 prepared.push(client.prepare(text).await.map_err(fail)?);
             }
+        }
+        if is_ours {
+            // For this session, whatever the server is told later: a grant that a crash takes back gives two holders.
+            let keep = "SELECT set_config('synchronous_commit', \
+                 coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)";
+            client.batch_execute(keep).await.map_err(fail)?;
         }
         if let Some(channel) = &self.channel {
             client.batch_execute(&format!("LISTEN \"{channel}\"")).await.map_err(fail)?;

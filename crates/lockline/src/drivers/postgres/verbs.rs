@@ -192,7 +192,7 @@ impl Verbs {
         let line = line_key(place.name.as_str());
         if self.quiet.has(line) {
             let params = vec![param(Bits(line), Type::UUID), param(Bits(place.id.as_u128()), Type::UUID)];
-            if !self.way_of(line).ask("leave", Ask::LeaveAlone, params).await?.is_empty() {
+            if self.way_of(line).change("leave", Ask::LeaveAlone, params).await? > 0 {
                 return Ok(());
             }
             self.quiet.note(line, false);

@@ -30,6 +30,8 @@ pub(in crate::drivers) struct Connection {
     way: Way,
     /// Lines that were free when we last came: those are worth borrowing.
     pub(super) quiet: QuietLines,
+    /// Lines where somebody had to wait when we last came.
+    pub(super) busy: QuietLines,
     pub(super) lent: Lent,
 }
 
@@ -69,6 +71,7 @@ impl Connection {
             bells,
             way,
             quiet: QuietLines::new(),
+            busy: QuietLines::new(),
             lent: Lent::default(),
         })
     }
@@ -227,10 +230,11 @@ impl Connection {
         Ok(standings)
     }
 
-    /// From now on every line that can be had is asked for.
+    /// From now on every line that can be had is asked for, and all others are taken for busy.
     #[cfg(test)]
     pub(super) fn always_borrow(&self) {
         self.quiet.guess();
+        self.busy.guess();
     }
 
     /// Sends a command that is no script to the one server there is.

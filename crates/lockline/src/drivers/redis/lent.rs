@@ -85,7 +85,6 @@ impl Loan {
 impl Lent {
     /// Takes out the loan that somebody who joins can use.
     pub(super) fn take(&self, line: u128, live: &Arc<Live>) -> Option<Loan> {
-        // Whatever else is known ends here: who joins by a script takes the line back.
         match locked(&self.lines).remove(&line)? {
             Known::Idle(loan) if loan.is_usable(live) => Some(loan),
             Known::Idle(_) | Known::Held(..) | Known::Wanted(_) => None,

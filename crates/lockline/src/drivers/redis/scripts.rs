@@ -47,6 +47,9 @@ impl Loaded {
 /// How long what outlives a line lives: a day, after every hour in which somebody joined; so for longer than any lease.
 const ROOT_MS: u64 = 25 * 60 * 60 * 1000;
 
+/// How far ahead of its tickets the root of a busy line is: it is told of them once a second.
+const AHEAD_US: u64 = 1_000_000;
+
 /// Where scripts read the time.
 const SERVER_CLOCK: &str = "\
 local function clock()
@@ -82,7 +85,7 @@ pub(super) fn texts(incarnation: &Incarnation, config: &RedisConfig, test_clock:
                 "-- Lockline on {life}\n\
                  local GUARD, GUARD_LENGTH, SPARE_MS = {ends}, {length}, {spare_ms}\n\
                  local BELL, ROOT_MS = '{space}:bell:', '{ROOT_MS}'\n\
-                 local LENT_TICKETS, LENT_MS = {TICKETS}, {lent_ms}\n\
+                 local LENT_TICKETS, LENT_MS, AHEAD = {TICKETS}, {lent_ms}, {AHEAD_US}\n\
                  {clock}{verb}"
             )
         })

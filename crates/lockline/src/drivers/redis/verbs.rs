@@ -59,6 +59,8 @@ impl Connection {
         {
             return Ok(Standing::In { ticket });
         }
+        // With any script the line comes back.
+        self.lent.forget(line);
         let (answer, live) = self.ask_to_join(line, claim, wait, None).await?;
         if let Value::Array(parts) = &answer
             && let [Value::Int(4)] = parts.as_slice()
@@ -71,6 +73,7 @@ impl Connection {
             self.lent.wanted(line, claim.id);
         }
         self.quiet.note(line, was_free);
+        self.busy.note(line, matches!(standing, Standing::Waiting { .. }));
         self.confirm_grant(claim, standing, &live).await
     }
 
@@ -149,6 +152,7 @@ impl Connection {
         let text = self.as_stored(None, claim);
         // As join.lua takes it.
         let may_wait = match (is_common(claim), wait) {
+            (true, true) if ticket.is_none() && self.busy.has(line) => "2",
             (true, true) => "1",
             (true, false) => "0",
             (false, true) => "w",
@@ -260,7 +264,7 @@ impl Connection {
 
     pub(in crate::drivers) async fn leave(&self, place: &Place) -> Result<()> {
         let line = hash_of(place.name.as_str());
-        let mut ask = false;
+        let mut more = self.busy.has(line).then_some("m");
         match (self.lent.leave(line, place.id), self.lends()) {
             (Leaving::Back(loan), Some(live)) if loan.is_on(&live) => {
                 if self.write_loan("leave", &loan, &live, "", u128::from(IDLE_MS)).await? {
@@ -268,14 +272,14 @@ impl Connection {
                     return Ok(());
                 }
             }
-            (Leaving::Asking, _) => ask = true,
-            (Leaving::Back(_) | Leaving::Usual, _) => {}
+            (Leaving::Asking, _) => more = Some("l"),
+            (Leaving::Back(_) | Leaving::Usual, _) => self.lent.forget(line),
         }
         let (key, sent) = (key_of(&self.config.space, line), Instant::now());
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(hex(place.id)).arg(place.name.as_str());
-            if ask {
-                cmd.arg("l");
+            if let Some(more) = more {
+                cmd.arg(more);
             }
         };
         let (answer, live) = self.run("leave", Script::Leave, &key, fill).await?;

@@ -2,4 +2,3 @@
 -- then it is for "lockline".leave. A leave that a crash takes back only lengthens a lease, so nobody waits for a disk.
 UPDATE "lockline".lines SET free = true, alone = NULL
 WHERE line = $1 AND alone = $2 AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-RETURNING true

@@ -1,10 +1,10 @@
 -- Stands a claim in line, or finds it there and extends it.
--- KEYS: the line. ARGV: the claim, as line.lua says; whether it may wait, 1 or 0, and w or n for those that join_fast.lua
--- leaves alone: of an identity, or asking for more permits than there are.
+-- KEYS: the line. ARGV: the claim, as line.lua says; whether it may wait, 1 or 0, or 2 if it will probably have to, and
+-- w or n for those that join_fast.lua leaves alone: of an identity, or asking for more permits than there are.
 -- Answers as `standing`, and {4} if its identity stands in the line in another mode: it would wait for itself.
 local id, lease, name, tail = take_apart(ARGV[1])
 lease = tonumber(lease)
-local may_wait = ARGV[2] == '1' or ARGV[2] == 'w'
+local may_wait = ARGV[2] == '1' or ARGV[2] == '2' or ARGV[2] == 'w'
 local now = clock()
 local line = read(KEYS[1], name, now, id)
 catch_up(line)
@@ -69,7 +69,7 @@ if is_in and not line.exists and not h.shared then
 end
 
 -- The first write, and one that Redis refuses when it is out of memory: then nothing has happened.
-set_root(line, '+' .. int(h.ticket))
+write_root(line, root_of_many(line))
 spread(line)
 if not line.many then
   set(line, 'N', name)

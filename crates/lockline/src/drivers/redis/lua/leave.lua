@@ -1,5 +1,5 @@
 -- Removes a claim, in, waiting or unknown: nothing of it remains.
--- KEYS: the line. ARGV: id, name, and l if its client asks for the line.
+-- KEYS: the line. ARGV: id, name, and l if its client asks for the line, m if several are expected there.
 -- Answers behind which ticket the client's own begin if it was lent the line; nothing otherwise.
 local id = ARGV[1]
 local line = read(KEYS[1], ARGV[2], clock(), id)

@@ -1,10 +1,17 @@
 -- The common cases first, before anything else is even defined: see join_fast.lua. KEYS and ARGV as in leave.lua.
-local key = KEYS[1]
-local root = redis.call('GET', key .. ':c')
-if not root then
-  return
+local key, v, root, kind = KEYS[1]
+if ARGV[3] == 'm' then
+  -- Several are expected there: then the root says nothing that the hash does not.
+  v = redis.call('HMGET', key, 's', 'k', 't', 'w', 'm', ARGV[1])
+  kind = v[6] and 43
 end
-local kind = string.byte(root)
+if not kind then
+  root = redis.call('GET', key .. ':c')
+  if not root then
+    return
+  end
+  kind = string.byte(root)
+end
 if kind == 42 or kind == 61 then
   local ticket, id
   if kind == 42 then
@@ -34,7 +41,7 @@ if kind == 42 or kind == 61 then
   end
 elseif kind == 43 then
   local call, id = redis.call, ARGV[1]
-  local v = call('HMGET', key, 's', 'k', 't', 'w', 'm', id)
+  v = v or call('HMGET', key, 's', 'k', 't', 'w', 'm', id)
   if v[6] and v[2] == 'x' and v[4] ~= '0' and v[5] then
     -- Who is in alone leaves, and the next gets in. None has lapsed, the clock is not behind, no guard has ended since
     -- the last verb.
@@ -43,11 +50,17 @@ elseif kind == 43 then
     if shared == '0' and tonumber(ticket) <= tonumber(v[3]) and now >= seen and now < tonumber(v[5])
       and (GUARD == 0 or seen >= GUARD)
     then
-      local head = call('ZRANGE', key .. ':w', 0, 0)[1]
-      local through, process = string.match(call('HGET', key, head), '^(%d+) %d+ %d %d+ x %d+ %d+ 0 (%x+)')
-      if through then
-        -- The first is a write that Redis never refuses.
-        call('ZREM', key .. ':w', head)
+      -- The first is a write that Redis never refuses.
+      local popped = call('ZPOPMIN', key .. ':w')
+      local head, through, process = popped[1]
+      if head then
+        through, process = string.match(call('HGET', key, head), '^(%d+) %d+ %d %d+ x %d+ %d+ 0 (%x+)')
+      end
+      if head and not through then
+        -- A reader, or somebody of an identity: back, and as below. The key may be a new one.
+        call('ZADD', key .. ':w', popped[2], head)
+        call('PEXPIRE', key .. ':w', call('PTTL', key))
+      elseif head then
         call('ZREM', key .. ':d', id)
         call('HDEL', key, id)
         call('HSET', key, 't', through, 'w', v[4] - 1, 's', string.format('%d', now))

@@ -9,7 +9,7 @@
 --   KEY:c    string: what outlives the line, and the line itself while a single claim stands in it, is in, and has no
 --            identity, so that a lock that nobody waits for costs one short string:
 --              TICKET                 nobody; the last ticket
---              +TICKET                several: see KEY
+--              +TICKET                several: see KEY; the last ticket, or one that is still to come
 --              *TICKET CLAIM          one that came at TICKET, on the clock, and nothing has happened since
 --              =TICKET DEADLINE SEEN SINCE FLAGS CLAIM
 --              ~TICKET                lent, with all tickets up to this one: see KEY:l:TICKET
@@ -18,6 +18,7 @@
 --                   k n u l c  the front, see `take`     w  how many places wait
 --                   x  until when the keys live          m  no claim lapses before
 --                   N  the lock's name
+--                   z r  the last ticket, and the root's, where that is still to come
 --                   ID  a claim: "ticket lease flags since mode count limit shared process ..." (see `parse`)
 --                   i:IDENTITY  the ticket of its place  p:TICKET  the ids on a place of an identity
 --   KEY:l:TICKET  string: the loan of a line to one client, which writes its claim there, as TICKET SINCE CLAIM, for as long as
@@ -125,7 +126,7 @@ local function read_only_claim(line)
 end
 
 local function read_many(line)
-  local v = call('HMGET', line.key, 's', 't', 'k', 'n', 'u', 'l', 'c', 'w', 'x', 'm', line.id)
+  local v = call('HMGET', line.key, 's', 't', 'k', 'n', 'u', 'l', 'c', 'w', 'x', 'm', line.id, 'z', 'r')
   if not v[1] then
     -- The keys of one line end together, but to the millisecond.
     call('DEL', line.key .. ':d', line.key .. ':w')
@@ -136,6 +137,9 @@ local function read_many(line)
   line.n, line.used, line.limit = tonumber(v[4]), tonumber(v[5] or 0), tonumber(v[6] or 0)
   line.limited, line.waiting = tonumber(v[7] or 0), tonumber(v[8])
   line.expires, line.soonest, line.raw = tonumber(v[9] or 0), tonumber(v[10] or 0), v[11]
+  if v[12] then
+    line.last, line.ahead = tonumber(v[12]), tonumber(v[13])
+  end
 end
 
 -- Queues a field for the one HSET that `close` sends.
@@ -153,12 +157,26 @@ local function store(line, id, h)
   end
 end
 
--- Writes what outlives the line, if it changed.
+-- Writes what outlives the line.
+local function write_root(line, root)
+  call('SET', line.key .. ':c', root, 'PX', ROOT_MS)
+  line.root, written = root, true
+end
+
 local function set_root(line, root)
   if root ~= line.root then
-    call('SET', line.key .. ':c', root, 'PX', ROOT_MS)
-    line.root, written = root, true
+    write_root(line, root)
   end
+end
+
+-- Where joins come fast, the root knows a ticket that is still to come: see join_fast.lua.
+local function root_of_many(line)
+  if line.ahead then
+    line.ahead = math.max(line.ahead, line.last)
+    set(line, 'z', int(line.last))
+    set(line, 'r', int(line.ahead))
+  end
+  return '+' .. int(line.ahead or line.last)
 end
 
 local function only_claim(line)
@@ -311,7 +329,7 @@ local function close(line)
     set_root(line, only_claim(line))
   else
     if line.exists then open_door(line) end
-    set_root(line, '+' .. int(line.last))
+    set_root(line, root_of_many(line))
     write_many(line)
   end
 end

@@ -145,7 +145,7 @@ local function catch_up(line)
     open_door(line)
     set_root(line, int(line.last))
     line.exists, line.many, line.raw, line.changed, line.bounded, line.set = false, false, false, false, false, {}
-    line.expires, line.stretch, line.mode, line.counted = 0, false, false, false
+    line.expires, line.stretch, line.mode, line.counted, line.ahead = 0, false, false, false, false
   end
 end
 

@@ -52,11 +52,16 @@ impl Subject for Scripts {
         if let Some(ticket) = line.next_lent_ticket(claim) {
             return ticket;
         }
-        let root = redis::Cmd::get(line.key(claim.name.as_str()) + ":c");
-        let redis::Value::BulkString(root) = line.plain("get", &root).await.unwrap() else { return now };
-        let root = String::from_utf8(root).unwrap();
-        let last = root.trim_start_matches(|c: char| !c.is_ascii_digit()).split(' ').next().unwrap();
-        now.max(last.parse::<u64>().unwrap() + 1)
+        let key = line.key(claim.name.as_str());
+        // A busy line's root may be ahead of its last ticket.
+        for cmd in [redis::Cmd::hget(&key, "z"), redis::Cmd::get(key + ":c")] {
+            if let redis::Value::BulkString(text) = line.plain("get", &cmd).await.unwrap() {
+                let text = String::from_utf8(text).unwrap();
+                let last = text.trim_start_matches(|c: char| !c.is_ascii_digit()).split(' ').next().unwrap();
+                return now.max(last.parse::<u64>().unwrap() + 1);
+            }
+        }
+        now
     }
 
     async fn heard(&self, expected: usize) -> Vec<(Name, Bell)> {

@@ -80,7 +80,7 @@ if is_in and not line.exists and not h.shared then
 end
 
 -- The first write, and one that Redis refuses when it is out of memory: then nothing has happened.
-set_root(line, '+' .. ARGV[3])
+write_root(line, root_of_many(line))
 spread(line)
 if not line.many then
   set(line, 'N', name)

@@ -1,0 +1,2 @@
+-- Of a session that a pooler gives to many: whether it is as it has to be.
+AND current_setting('transaction_isolation') = 'read committed' AND current_setting('synchronous_commit') <> 'off'
