@@ -18,6 +18,7 @@
 //!   and everyone who waits must get in, with everything under way lost, with everything arriving, with all holders
 //!   dead, and with any one holder staying for ever where there is room beside it.
 //! - **Several names** ([`names`]): a second, small model of the ways to wait in a circle.
+//! - **Lines that are lent** (`loans`): a third one, of a shortcut that Redis has.
 //!
 //! # What is left out, and why that is sound
 //! - Time ends after some ticks. Leases are short against that, so every lease begun in the first ticks is seen to end.
@@ -99,6 +100,7 @@
 
 mod client;
 mod engine;
+mod loans;
 mod names;
 mod network;
 mod progress;
