@@ -4,7 +4,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value};
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -14,6 +15,7 @@ use super::config::RedisConfig;
 use super::dial::{self, in_time};
 use super::error::{explain, is_unknown_script};
 use super::incarnation::{self, Info};
+use super::outbox::Outbox;
 use super::replicas::Witness;
 use super::scripts::{Loaded, Script};
 use super::sentinel;
@@ -119,6 +121,9 @@ pub(super) struct Live {
     replicas: u32,
     broken: Arc<Notify>,
     doubted: Notify,
+    pub(super) outbox: Outbox,
+    /// Where its tasks run.
+    pub(super) home: Handle,
     #[cfg(test)]
     clock: Option<Arc<std::sync::atomic::AtomicU64>>,
 }
@@ -261,6 +266,16 @@ impl Live {
             connection.send_packed_command(cmd).await
         };
         std::mem::forget(unanswered);
+        self.look_at(answer)
+    }
+
+    /// Sends several commands in one piece.
+    pub(super) async fn send_several(&self, all: &Pipeline, count: usize) -> RedisResult<Vec<Value>> {
+        self.connection.clone().send_packed_commands(all, 0, count).await
+    }
+
+    /// An answer as it came, or why there is none.
+    pub(super) fn look_at(&self, answer: RedisResult<Value>) -> RedisResult<Value> {
         // An error of the server is a value like others until it is asked for.
         let answer = answer.and_then(Value::extract_error);
         if let Err(e) = &answer
@@ -279,7 +294,7 @@ impl Live {
 }
 
 /// Dropped when somebody stopped waiting for an answer: then the server may hang, or no longer be the primary.
-struct Unanswered<'a>(&'a Live);
+pub(super) struct Unanswered<'a>(pub(super) &'a Live);
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
@@ -416,6 +431,8 @@ async fn connect(context: &Context, goal: &Goal, before: Option<&Past>) -> Resul
             replicas,
             broken,
             doubted: Notify::new(),
+            outbox: Outbox::default(),
+            home: Handle::current(),
             #[cfg(test)]
             clock: config.clock.clone(),
         })

@@ -13,6 +13,7 @@ pub(in crate::drivers) mod layouts;
 mod lent;
 mod link;
 mod map;
+mod outbox;
 mod replicas;
 mod scripts;
 mod sentinel;

@@ -15,6 +15,7 @@ use super::error::nonsense;
 use super::incarnation::micros;
 use super::lent::{IDLE_MS, Leaving, Loan};
 use super::link::Live;
+use super::outbox;
 use super::scripts::Script;
 use crate::driver::Query;
 use crate::error::{Error, ErrorKind, Result};
@@ -108,7 +109,7 @@ impl Connection {
         &self,
         operation: &'static str,
         loan: &Loan,
-        live: &Live,
+        live: &Arc<Live>,
         text: &str,
         ms: u128,
     ) -> Result<bool> {
@@ -121,7 +122,7 @@ impl Connection {
             .arg("XX")
             .arg("PX")
             .arg(u64::try_from(ms).unwrap_or(u64::MAX));
-        match live.send(&cmd, false).await {
+        match outbox::send(live, cmd).await {
             Ok(answer) => Ok(answer == Value::Okay),
             // The server refused it, for lack of memory or whatever: the usual way says so, or does it anyway.
             Err(e) if e.code().is_some() => Ok(false),

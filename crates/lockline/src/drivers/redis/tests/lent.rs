@@ -184,6 +184,43 @@ async fn a_dropped_verb_ends_the_loan_and_leaves_nothing() {
     }
 }
 
+/// Many at once go in one piece, and whoever goes away before is not among them, or is left by what it sends next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_verbs_among_many_leave_nothing() {
+    if !included() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let (redis, _) = open(server.config()).await;
+    let (other, _) = open(server.config()).await;
+    let (redis, other) = (Arc::new(redis), Arc::new(other));
+    let tasks: Vec<_> = (0..24_u64)
+        .map(|me| {
+            let (redis, other) = (redis.clone(), other.clone());
+            tokio::spawn(async move {
+                let new = || claim(&format!("d/{me}"), Mode::Exclusive, LEASE);
+                for round in 0..30_u64 {
+                    for turn in 0..8 {
+                        let claim = new();
+                        let within = Duration::from_micros((me * 37 + round * 11 + turn * 101) % 900);
+                        let _ = tokio::time::timeout(within, redis.join(&claim, true)).await;
+                        if turn % 2 == 0 {
+                            let _ = tokio::time::timeout(within, redis.leave(&place(&claim, None))).await;
+                        }
+                        redis.leave(&place(&claim, None)).await.unwrap();
+                    }
+                    let next = new();
+                    assert!(is_in(&other.join(&next, false).await.unwrap()), "{me} {round}");
+                    other.leave(&place(&next, None)).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_lent_to_another_connection() {
     if !included() {
