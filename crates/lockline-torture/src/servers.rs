@@ -63,6 +63,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// The end of its log, for whoever has to find out why it is not there.
+    pub(crate) fn last_words(&self) -> String {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(2000)..]).into_owned()
+    }
+
     pub(crate) fn new(launch: Launch) -> anyhow::Result<Server> {
         let Launch { pid, role, address, words, folder, log } = launch;
         let pid = Pid::from_raw(pid).context("a server without a process")?;

@@ -247,7 +247,13 @@ impl Site {
             if self.wrong.is_none() && probes::is_well(&self.engine, &self.servers) {
                 return Ok(());
             }
-            ensure!(start.elapsed() < PATIENCE, "the servers of {} do not come back", self.engine);
+            let last_words = || -> Vec<String> { self.servers.iter().map(Server::last_words).collect() };
+            ensure!(
+                start.elapsed() < PATIENCE,
+                "the servers of {} do not come back; they said last:\n{}",
+                self.engine,
+                last_words().join("\n--\n")
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
