@@ -28,8 +28,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 const SILENT_FOR: Duration = Duration::from_secs(10);
 
 /// Settings of the session. There is no limit for a statement on purpose: one that waits for a synchronous standby would be
-/// called done when the limit ends, although the standby does not have it. One row is found by its index: a bitmap, which the planner takes
-/// for as good while it knows nothing of the table, takes longer than all else that a verb does.
+/// called done when the limit ends, although the standby does not have it. One row is found by its index: a bitmap, which
+/// the planner takes for as good while it knows nothing of the table, is more work.
 const SESSION: &str = "-c default_transaction_isolation=read\\ committed -c lock_timeout=5s -c statement_timeout=0 \
      -c idle_in_transaction_session_timeout=10s -c client_min_messages=warning \
      -c enable_seqscan=off -c enable_bitmapscan=off";
@@ -326,8 +326,6 @@ impl Maker {
             for text in &texts {
                 prepared.push(client.prepare(text).await.map_err(fail)?);
             }
-        }
-        if is_ours {
             // For this session, whatever the server is told later: a grant that a crash takes back gives two holders.
             let keep = "SELECT set_config('synchronous_commit', \
                  coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)";

@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
+use std::time::Duration;
 
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::oneshot;
@@ -17,6 +18,8 @@ use crate::sync::locked;
 
 /// With fewer under way each goes by itself: that is faster for it.
 const FEW: usize = 4;
+/// Longer than anybody waits for an answer.
+const GIVEN_UP: Duration = Duration::from_secs(10);
 
 /// What is to be sent over one connection.
 #[derive(Default)]
@@ -128,7 +131,10 @@ async fn send_all(live: Arc<Live>, items: Vec<Item>) {
         all.add_command(item.cmd);
         answers.push(item.answer);
     }
-    match live.send_several(&all, answers.len()).await {
+    let sent = live.send_several(&all, answers.len());
+    // Nobody waits for longer. Whoever waits for ever keeps a connection that was given up, and would hear its bells.
+    let Ok(answered) = tokio::time::timeout(GIVEN_UP, sent).await else { return };
+    match answered {
         Ok(values) => {
             for (answer, value) in answers.into_iter().zip(values) {
                 let _ = answer.send(Ok(value));

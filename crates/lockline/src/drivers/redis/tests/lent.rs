@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Server, claim, included, is_in, open, place};
 use crate::Locks;
@@ -142,14 +142,15 @@ async fn a_borrower_that_is_gone_is_waited_for_until_its_lease_ends() {
         return;
     }
     let server = Server::start(&[]);
-    let lease = Duration::from_millis(400);
+    // So long that the machine may stand still for a moment.
+    let lease = Duration::from_millis(1500);
     let (a, _) = open(server.config()).await;
     let (b, _) = open(server.config()).await;
     let held = borrow(&a, lease).await;
     drop(a);
     let mut next = exclusive(LEASE);
     assert_eq!(b.join(&next, false).await.unwrap(), Standing::Out);
-    tokio::time::sleep(lease).await;
+    tokio::time::sleep(lease + lease / 10).await;
     assert!(is_in(&b.join(&next, false).await.unwrap()));
     b.leave(&place(&next, None)).await.unwrap();
     assert_eq!(b.renew(&[place(&held, None)]).await.unwrap(), [Standing::Lapsed]);
@@ -232,7 +233,9 @@ async fn nothing_is_lent_to_another_connection() {
     let looks = heard.looks();
     let mut operator = server.operator().await;
     redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").exec_async(&mut operator).await.unwrap();
+    let start = Instant::now();
     while heard.looks() == looks {
+        assert!(start.elapsed() < LEASE, "nobody was told to look");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let before = calls(&server, "evalsha").await;
