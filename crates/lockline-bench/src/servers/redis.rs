@@ -1,5 +1,7 @@
 //! Redis: `PING`, and `SET NX PX` with the script that deletes what is one's own.
 
+use std::sync::{Mutex, PoisonError};
+
 use anyhow::{Context, Result, bail, ensure};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ProtocolVersion, Value};
@@ -20,6 +22,14 @@ pub(super) struct Bare {
     /// A name space of its own.
     space: String,
     release: String,
+    /// What was counted of plain commands, when it was last looked at.
+    plain: Mutex<Plain>,
+}
+
+#[derive(Debug, Default)]
+struct Plain {
+    sets_less_gets: i64,
+    sent: u64,
 }
 
 impl Bare {
@@ -41,7 +51,7 @@ impl Bare {
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         let release = redis::cmd("SCRIPT").arg("LOAD").arg(RELEASE).query_async(&mut connection).await?;
         let space = site.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Bare { connection, host, port, space, release })
+        Ok(Bare { connection, host, port, space, release, plain: Mutex::default() })
     }
 
     /// The key and the value of a worker.
@@ -93,11 +103,16 @@ impl Bare {
     }
 
     /// What the driver sends: scripts, and `SET` for lines that are lent. `INFO commandstats` counts the commands of clients and
-    /// those of scripts alike; but a script that writes with `SET` has read with `GET`, which the driver does not send.
+    /// those of scripts alike; but a script that writes with `SET` has read with `GET`, which the driver does not send. Many read
+    /// and do not write: so only a growth of the difference since the last look says that something was sent.
     async fn sent(&self) -> Result<u64> {
         let (scripts, sets, gets) =
             (self.calls("evalsha").await?, self.calls("set").await?, self.calls("get").await?);
-        Ok(scripts + sets.saturating_sub(gets))
+        let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = sets.cast_signed() - gets.cast_signed();
+        plain.sent += u64::try_from(now - plain.sets_less_gets).unwrap_or(0);
+        plain.sets_less_gets = now;
+        Ok(scripts + plain.sent)
     }
 
     async fn calls(&self, command: &str) -> Result<u64> {

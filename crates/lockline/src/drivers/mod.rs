@@ -8,6 +8,8 @@ pub mod etcd;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(any(feature = "mysql", feature = "redis"))]
+mod partners;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "redis"))]
@@ -29,7 +31,13 @@ pub mod sqlite;
     feature = "zookeeper"
 ))]
 pub(crate) mod testing;
-#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 mod turns;
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
 mod under_way;

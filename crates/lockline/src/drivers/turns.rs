@@ -40,6 +40,15 @@ impl Turns {
         });
         Turn { queues: self.0.clone(), id, number, queue: queue.subscribe() }
     }
+
+    /// Until those turns at a claim are over that there are now, if there are any.
+    #[cfg(any(feature = "mysql", feature = "redis"))]
+    pub(super) async fn over(&self, id: ClaimId) {
+        let is_any = locked(&self.0).contains_key(&id);
+        if is_any {
+            self.next(id).comes().await;
+        }
+    }
 }
 
 impl Turn {

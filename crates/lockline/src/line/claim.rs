@@ -30,7 +30,8 @@ impl ClaimId {
                 Err(e) => panic!("the operating system gave no random bytes: {e}"),
             }
         }
-        ClaimId(u128::from_be_bytes(bytes))
+        // Never zero, which engines may keep for nobody.
+        ClaimId(u128::from_be_bytes(bytes).max(1))
     }
 
     /// The id with these bits: for engines that read it back, and for tests.

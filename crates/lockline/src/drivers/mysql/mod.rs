@@ -4,7 +4,6 @@ mod bell;
 mod config;
 mod error;
 mod lane;
-mod partners;
 mod pass;
 mod renew;
 mod schema;

@@ -1,8 +1,8 @@
-//! A leave that takes a join along: see [`Partners`](super::partners::Partners).
+//! A leave that takes a join along: see [`Partners`](crate::drivers::partners::Partners).
 
 use super::lane::Value;
-use super::partners::Partner;
 use super::verbs::{Verbs, bytes};
+use crate::drivers::partners::Partner;
 use crate::drivers::relational::{micros, ticket_column};
 use crate::error::Result;
 use crate::line::{Bell, Claim, Mode, News, Place, Standing, Ticket, look_again};
@@ -32,7 +32,7 @@ impl Verbs {
         &self,
         line: u128,
         place: &Place,
-        partner: &Partner,
+        partner: &Partner<Standing>,
     ) -> Result<Option<Standing>> {
         let (claim, name) = (&partner.claim, &place.name);
         let turn = self.lane_of(line).turn().await?;

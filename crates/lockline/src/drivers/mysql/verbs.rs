@@ -11,15 +11,14 @@ use sqlx::mysql::MySqlRow;
 use super::bell::Watch;
 use super::config::{MysqlConfig, Tls};
 use super::lane::{Lane, Value, connect, text_of};
-use super::partners::Partners;
 use super::renew::looks;
 use crate::driver::{Bells, Query, Verb};
+use crate::drivers::partners::Partners;
 use crate::drivers::quiet::QuietLines;
 use crate::drivers::relational::{
     Answer, ClaimRow, LINES, LetterBox, assemble, line_key, micros, mode_columns, nonsense, ticket_column,
     warn_of_clear_password, would_wait_for_itself,
 };
-use crate::drivers::turns::Turns;
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Mode, Place, Standing, Ticket};
 use crate::name::Name;
@@ -42,12 +41,10 @@ pub(super) struct Verbs {
     pub(super) letters: Arc<LetterBox>,
     /// Where one changed row may do.
     pub(super) quiet: QuietLines,
-    /// Who leaves together with whom comes.
-    pub(super) partners: Partners,
+    /// Who leaves together with whom comes. Its turns are everybody's: a join may send twice.
+    pub(super) partners: Partners<Standing>,
     /// Claims of ours that stood alone in their lines when they were last looked at.
     pub(super) alone: Mutex<HashSet<(u128, ClaimId)>>,
-    /// A join may send twice.
-    turns: Turns,
 }
 
 pub(super) fn bytes(text: &str) -> Value {
@@ -79,7 +76,6 @@ impl Verbs {
             quiet: QuietLines::new(),
             partners: Partners::default(),
             alone: Mutex::default(),
-            turns: Turns::default(),
         })
     }
 
@@ -105,7 +101,7 @@ impl Verbs {
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         let line = line_key(claim.name.as_str());
-        let mut turn = self.turns.next(claim.id);
+        let mut turn = self.partners.turns.next(claim.id);
         turn.comes().await;
         let standing = match self.join_along(line, claim, wait).await {
             Some(standing) => standing,
@@ -185,7 +181,7 @@ impl Verbs {
 
     pub(super) async fn leave(&self, place: &Place) -> Result<()> {
         let line = line_key(place.name.as_str());
-        let mut turn = self.turns.next(place.id);
+        let mut turn = self.partners.turns.next(place.id);
         turn.comes().await;
         self.watch.forget(&place.name, place.id);
         self.letters.forget(place.id);

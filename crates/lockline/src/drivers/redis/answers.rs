@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::line::{ClaimView, LineView, Mode, Standing, Ticket, Who, look_again};
+use crate::line::{ClaimId, ClaimView, LineView, Mode, Standing, Ticket, Who, look_again};
 use crate::name::Name;
 use crate::time::Time;
 
@@ -46,6 +46,35 @@ pub(in crate::drivers) fn standing(answer: &Value) -> Option<Standing> {
         [Value::Int(3)] => Standing::Out,
         _ => return None,
     })
+}
+
+/// What came of a leave that took a join along.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Passed {
+    /// Of whoever joined, and how many places are before it.
+    pub(super) ticket: Ticket,
+    pub(super) ahead: u32,
+    /// The ticket of whoever is in now, if that is one of ours.
+    pub(super) is_in: Option<Ticket>,
+    /// For whom this is the bell.
+    pub(super) rings: Option<ClaimId>,
+}
+
+/// As pass.lua writes it; `Some(None)` if nothing was done.
+pub(super) fn passed(answer: &Value) -> Option<Option<Passed>> {
+    let parts = match answer {
+        Value::Array(parts) => parts.as_slice(),
+        Value::Nil => return Some(None),
+        _ => return None,
+    };
+    let [ticket, ahead, ours @ ..] = parts else { return None };
+    let rings = ours.get(1).and_then(text).and_then(|id| u128::from_str_radix(id, 16).ok());
+    Some(Some(Passed {
+        ticket: Ticket::new(number(ticket)?),
+        ahead: u32::try_from(number(ahead)?).unwrap_or(u32::MAX),
+        is_in: ours.first().and_then(number).map(Ticket::new),
+        rings: rings.map(ClaimId::from_u128),
+    }))
 }
 
 /// Whether a line, as view.lua writes it, has the place with this ticket, and it is in.

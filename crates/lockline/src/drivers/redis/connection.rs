@@ -11,9 +11,11 @@ use super::config::{RedisConfig, Replicas, RestartGuard};
 use super::error::{explain, nonsense};
 use super::lent::Lent;
 use super::link::{Context, Goal, Link, Live};
+use super::pass::Joined;
 use super::scripts::Script;
 use super::slots::slot_of;
 use crate::driver::{Bells, Exclusion, Fencing, Guarantees};
+use crate::drivers::partners::Partners;
 use crate::drivers::quiet::QuietLines;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, ClaimId, Place, Standing};
@@ -26,13 +28,15 @@ pub(in crate::drivers) struct Connection {
     /// What this process's channel ends with.
     pub(super) process: String,
     pub(in crate::drivers) guarantees: Guarantees,
-    bells: Bells,
+    pub(super) bells: Bells,
     way: Way,
     /// Lines that were free when we last came: those are worth borrowing.
     pub(super) quiet: QuietLines,
     /// Lines where somebody had to wait when we last came.
     pub(super) busy: QuietLines,
     pub(super) lent: Lent,
+    /// Who leaves together with whom comes.
+    pub(super) partners: Partners<Joined>,
 }
 
 #[derive(Debug)]
@@ -73,6 +77,7 @@ impl Connection {
             quiet: QuietLines::new(),
             busy: QuietLines::new(),
             lent: Lent::default(),
+            partners: Partners::default(),
         })
     }
 
@@ -97,6 +102,19 @@ impl Connection {
         match &self.way {
             Way::One(link) => link.live_now().filter(|live| live.witness.is_none()),
             Way::Cluster(_) => None,
+        }
+    }
+
+    /// Whether an answer may be a bell, too: not where it must be confirmed first, nor on a cluster, whose bells come another way.
+    pub(super) fn rings_by_answer(&self) -> bool {
+        matches!(self.way, Way::One(_)) && self.config.replicas.is_none()
+    }
+
+    /// Whether verbs still go over this connection. What is behind another one may no longer be the primary.
+    pub(super) fn is_current(&self, live: &Arc<Live>) -> bool {
+        match &self.way {
+            Way::One(link) => link.live_now().is_some_and(|now| Arc::ptr_eq(&now, live)),
+            Way::Cluster(_) => false,
         }
     }
 

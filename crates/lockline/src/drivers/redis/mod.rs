@@ -14,6 +14,7 @@ mod lent;
 mod link;
 mod map;
 mod outbox;
+mod pass;
 mod replicas;
 mod scripts;
 mod sentinel;

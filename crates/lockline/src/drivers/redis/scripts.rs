@@ -12,6 +12,8 @@ pub(super) enum Script {
     Leave,
     View,
     Evict,
+    /// A leave that takes a join along.
+    Pass,
 }
 
 /// What every verb shares: how a line is stored, and its rules.
@@ -19,12 +21,13 @@ const LINE: &str = include_str!("lua/line.lua");
 const RULES: &str = include_str!("lua/rules.lua");
 
 /// What each verb is made of. What all of them share is defined anew with each call, so the common cases come before it.
-const TEXTS: [&[&str]; 5] = [
+const TEXTS: [&[&str]; 6] = [
     &[include_str!("lua/join_fast.lua"), LINE, RULES, include_str!("lua/join.lua")],
     &[include_str!("lua/renew_fast.lua"), LINE, RULES, include_str!("lua/renew.lua")],
     &[include_str!("lua/leave_fast.lua"), LINE, RULES, include_str!("lua/leave.lua")],
     &[LINE, RULES, include_str!("lua/view.lua")],
     &[LINE, RULES, include_str!("lua/evict.lua")],
+    &[include_str!("lua/pass.lua")],
 ];
 
 /// How a claim joins a node of a quorum. All else is the same there.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 
-use super::answers::{line, standing};
+use super::answers::{line, number, standing};
 use super::cluster::all;
 use super::connection::Connection;
 use super::error::nonsense;
@@ -31,12 +31,12 @@ pub(super) fn line_key(space: &str, name: &str) -> String {
     key_of(space, hash_of(name))
 }
 
-fn hash_of(name: &str) -> u128 {
+pub(super) fn hash_of(name: &str) -> u128 {
     let hash = Sha256::digest(name.as_bytes());
     u128::from_be_bytes(hash[..16].try_into().unwrap_or_default())
 }
 
-fn key_of(space: &str, hash: u128) -> String {
+pub(super) fn key_of(space: &str, hash: u128) -> String {
     let mut key = String::with_capacity(space.len() + 40);
     key.push_str(space);
     key.push_str(":{");
@@ -59,6 +59,13 @@ impl Connection {
             && let Some(ticket) = self.use_loan(line, loan, live, claim).await?
         {
             return Ok(Standing::In { ticket });
+        }
+        if wait
+            && is_common(claim)
+            && claim.mode == Mode::Exclusive
+            && let Some(standing) = self.join_along(line, claim).await?
+        {
+            return Ok(standing);
         }
         // With any script the line comes back.
         self.lent.forget(line);
@@ -170,6 +177,20 @@ impl Connection {
 
     /// A claim as line.lua takes it apart; behind its ticket, and since when it has it, if those are not the server's to say.
     fn as_stored(&self, ticket: Option<(Ticket, u64)>, claim: &Claim) -> String {
+        let name = claim.name.as_str();
+        let mut text = String::with_capacity(260 + name.len());
+        // Writing to a string does not fail.
+        if let Some((ticket, since)) = ticket {
+            let _ = write!(text, "{} {since} ", ticket.get());
+        }
+        push_hex(&mut text, claim.id.as_u128());
+        let _ = write!(text, " {} {} {name} ", micros(claim.lease), name.len());
+        self.push_tail(&mut text, claim);
+        text
+    }
+
+    /// What of a claim does not change, without its name.
+    pub(super) fn push_tail(&self, text: &mut String, claim: &Claim) {
         let (mode, count, limit) = match claim.mode {
             Mode::Exclusive => ('x', 0, 0),
             Mode::Shared => ('s', 0, 0),
@@ -177,22 +198,13 @@ impl Connection {
         };
         let identity = claim.identity.as_deref().unwrap_or_default();
         let Who { owner, host, pid } = &*claim.who;
-        let (name, process, shared) = (claim.name.as_str(), &self.process, u8::from(!identity.is_empty()));
-        let mut text = String::with_capacity(180 + name.len() + owner.len() + host.len() + identity.len());
-        // Writing to a string does not fail.
-        if let Some((ticket, since)) = ticket {
-            let _ = write!(text, "{} {since} ", ticket.get());
-        }
-        push_hex(&mut text, claim.id.as_u128());
+        let (process, shared) = (&self.process, u8::from(!identity.is_empty()));
         let _ = write!(
             text,
-            " {} {} {name} {mode} {count} {limit} {shared} {process} {pid} {} {} {owner}{host}{identity}",
-            micros(claim.lease),
-            name.len(),
+            "{mode} {count} {limit} {shared} {process} {pid} {} {} {owner}{host}{identity}",
             owner.len(),
             host.len(),
         );
-        text
     }
 
     pub(in crate::drivers) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
@@ -265,6 +277,20 @@ impl Connection {
 
     pub(in crate::drivers) async fn leave(&self, place: &Place) -> Result<()> {
         let line = hash_of(place.name.as_str());
+        // Another one's leave may have its join in hand.
+        self.partners.turns.over(place.id).await;
+        if let Some(partner) = self.partners.take(line) {
+            match self.pass(line, place, &partner).await? {
+                Some(joined) => partner.joined(joined),
+                // It goes alone, when this has left.
+                None => return self.leave_line(line, place).await.map(|()| drop(partner)),
+            }
+            return Ok(());
+        }
+        self.leave_line(line, place).await
+    }
+
+    async fn leave_line(&self, line: u128, place: &Place) -> Result<()> {
         let mut more = self.busy.has(line).then_some("m");
         match (self.lent.leave(line, place.id), self.lends()) {
             (Leaving::Back(loan), Some(live)) if loan.is_on(&live) => {
@@ -284,10 +310,11 @@ impl Connection {
             }
         };
         let (answer, live) = self.run("leave", Script::Leave, &key, fill).await?;
-        if let Value::Int(begins) = answer
-            && let Ok(begins) = u64::try_from(begins)
-        {
-            self.lent.idle(line, Loan::new(&live, &key, begins, sent));
+        // As leave.lua says.
+        match number(&answer) {
+            Some(1) => self.partners.got_in(line),
+            Some(begins) => self.lent.idle(line, Loan::new(&live, &key, begins, sent)),
+            None => self.partners.got_out(line),
         }
         Ok(())
     }
@@ -353,7 +380,7 @@ fn is_common(claim: &Claim) -> bool {
     claim.identity.is_none() && !matches!(claim.mode, Mode::Permits { count, limit } if count > limit)
 }
 
-fn hex(id: ClaimId) -> String {
+pub(super) fn hex(id: ClaimId) -> String {
     let mut text = String::with_capacity(32);
     push_hex(&mut text, id.as_u128());
     text

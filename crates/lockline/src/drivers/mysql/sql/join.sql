@@ -33,7 +33,7 @@ verb: BEGIN
         SELECT last_ticket, seen_us, next_lapse_us, alone, places, last_process
             INTO l_last, l_seen, l_lapse, l_alone, f_places, l_before
             FROM lockline_lines WHERE line = p_line FOR UPDATE;
-        IF f_places > 0 AND l_alone IS NULL THEN
+        IF f_places > 0 AND l_alone = x'00000000000000000000000000000000' THEN
             SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
             IF now_us >= l_seen AND l_lapse - now_us >= LEAST(1000000, p_lease DIV 3) AND l_lapse > now_us THEN
                 SET p_ticket = GREATEST(l_last + 1, now_us);
@@ -74,7 +74,7 @@ verb: BEGIN
             START TRANSACTION;
             ITERATE look;
         END IF;
-        IF l_alone IS NOT NULL THEN
+        IF l_alone <> x'00000000000000000000000000000000' THEN
             CALL lockline_stand_in_claims(p_line);
             ITERATE look;
         END IF;

@@ -1,6 +1,5 @@
 -- Takes a lock that nobody stands at: one changed row, and no look at anybody else. Changes nothing if somebody does; then it is for
--- lockline_join, which says the same in its own words. That one is also for a server that must not be written to, and for one whose
--- replicas repeat statements instead of rows: they would read another clock.
+-- lockline_join, which says the same in its own words. That one is also for a server that must not be written to.
 --
 -- The time may be read before the row is locked; if that took a while, the lease is that much shorter than it could be, which harms
 -- nobody. The named lock is the bell of whoever comes behind it. Assignments see those before them.
@@ -9,4 +8,4 @@ UPDATE lockline_lines SET
     free = COALESCE(GET_LOCK(CONCAT('lockline:', LEFT(HEX(line), 16), ':', last_ticket), 0), 0) < 0,
     lease_us = ?, next_lapse_us = seen_us + lease_us, day = seen_us DIV 86400000000, alone = ?, kind = ?, permits = ?,
     permit_limit = ?, pid = ?, process = ?, owner = ?, host = ?, identity = ?
-WHERE line = ? AND free AND NOT @@global.read_only AND @@binlog_format <> 'STATEMENT'
+WHERE line = ? AND free AND NOT @@global.read_only

@@ -19,13 +19,13 @@ verb: BEGIN
         FROM lockline_lines WHERE line = p_line FOR UPDATE;
     IF l_alone = p_id THEN
         -- As in leave_alone.sql.
-        UPDATE lockline_lines SET free = TRUE, alone = NULL WHERE line = p_line;
+        UPDATE lockline_lines SET free = TRUE, alone = x'00000000000000000000000000000000' WHERE line = p_line;
         COMMIT;
         SELECT LEFT(RELEASE_LOCK(CONCAT('lockline:', LEFT(HEX(p_line), 16), ':', l_last)) <=> 1, 0) AS answer;
         LEAVE verb;
     END IF;
     IF l_through IS NOT NULL THEN
-        IF l_alone IS NOT NULL THEN
+        IF l_alone <> x'00000000000000000000000000000000' THEN
             CALL lockline_stand_in_claims(p_line);
             SET l_through = l_last;
         END IF;

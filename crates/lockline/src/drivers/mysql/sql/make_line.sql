@@ -12,7 +12,7 @@ BEGIN
     IF idle IS NOT NULL THEN
         START TRANSACTION;
         SELECT line INTO idle FROM lockline_lines WHERE line = idle FOR UPDATE;
-        DELETE FROM lockline_lines WHERE line = idle AND day < today - 1 AND (alone IS NULL OR next_lapse_us <= now_us)
+        DELETE FROM lockline_lines WHERE line = idle AND day < today - 1 AND (alone = x'00000000000000000000000000000000' OR next_lapse_us <= now_us)
             AND NOT EXISTS (SELECT 1 FROM lockline_claims WHERE line = idle);
         COMMIT;
     END IF;

@@ -31,10 +31,10 @@ SET l.last_ticket = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)),
     gone.fixed = COALESCE(GET_LOCK(CONCAT('lockline:', LEFT(HEX(?), 16), ':',
             TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))), 0), 0)
         + COALESCE(RELEASE_LOCK(CONCAT('lockline:', LEFT(HEX(?), 16), ':', ?)), 0) < 0
-WHERE l.line = ? AND l.alone IS NULL AND l.in_through = ? AND l.last_ticket = ?
+WHERE l.line = ? AND l.alone = x'00000000000000000000000000000000' AND l.in_through = ? AND l.last_ticket = ?
     AND l.last_ticket < TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))
     AND l.seen_us <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))
     AND l.next_lapse_us > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)) + LEAST(1000000, ? DIV 3)
     AND gone.kind = 0 AND gone.identity IS NULL AND NOT gone.closed
     AND next.kind = 0 AND next.identity IS NULL AND next.before_ticket = l.in_through
-    AND NOT @@global.read_only AND @@binlog_format <> 'STATEMENT'
+    AND NOT @@global.read_only

@@ -21,7 +21,9 @@ CREATE TABLE IF NOT EXISTS lockline_lines (
     places        INT NOT NULL DEFAULT 0,           -- how many there are among claims
     last_process  BINARY(16),                       -- whose the last of them is, if that is known
     day           INT NOT NULL,                     -- when it was last joined, in days
-    alone         BINARY(16),                       -- the claim that is kept here, if there is one; the rest is as in claims
+    -- The claim that is kept here, and zeros, which are nobody's id, if there is none: NULL would make the row grow with each claim,
+    -- and a row that grows is written anew. The rest is as in claims.
+    alone         BINARY(16) NOT NULL DEFAULT x'00000000000000000000000000000000',
     kind          SMALLINT,
     permits       BIGINT,
     permit_limit  BIGINT,
@@ -38,7 +40,7 @@ CREATE TABLE IF NOT EXISTS lockline_lines (
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW lockline_lone_claims AS
     SELECT line, last_ticket AS ticket, alone AS id, kind, permits, permit_limit, lease_us, next_lapse_us AS deadline_us,
            seen_us AS since_us, pid, process, owner, host, identity
-    FROM lockline_lines WHERE alone IS NOT NULL;
+    FROM lockline_lines WHERE alone <> x'00000000000000000000000000000000';
 
 -- A hold is a row; the rows of one line in ticket order are its line.
 CREATE TABLE IF NOT EXISTS lockline_claims (

@@ -8,13 +8,13 @@ CREATE PROCEDURE lockline_stand_in_claims(IN p_line BINARY(16))
 BEGIN
     UPDATE lockline_lines
         SET next_lapse_us = LEAST(next_lapse_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) + lease_us)
-        WHERE line = p_line AND alone IS NOT NULL;
+        WHERE line = p_line AND alone <> x'00000000000000000000000000000000';
     INSERT INTO lockline_claims (line, ticket, id, kind, permits, permit_limit, lease_us, deadline_us, since_us, pid,
             process, owner, host, identity)
         SELECT line, last_ticket, alone, kind, permits, permit_limit, lease_us, next_lapse_us, seen_us, pid,
             process, owner, host, identity
-        FROM lockline_lines WHERE line = p_line AND alone IS NOT NULL
+        FROM lockline_lines WHERE line = p_line AND alone <> x'00000000000000000000000000000000'
         ON DUPLICATE KEY UPDATE closed = lockline_claims.closed;
-    UPDATE lockline_lines SET in_through = last_ticket, places = 1, last_process = process, alone = NULL
-        WHERE line = p_line AND alone IS NOT NULL;
+    UPDATE lockline_lines SET in_through = last_ticket, places = 1, last_process = process, alone = x'00000000000000000000000000000000'
+        WHERE line = p_line AND alone <> x'00000000000000000000000000000000';
 END

@@ -8,7 +8,7 @@ BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     SELECT last_ticket, in_through, seen_us, next_lapse_us, alone INTO l_last, o_through, l_seen, l_lapse, l_alone
         FROM lockline_lines WHERE line = p_line;
-    IF l_alone IS NOT NULL THEN
+    IF l_alone <> x'00000000000000000000000000000000' THEN
         CALL lockline_stand_in_claims(p_line);
         SET o_through = l_last;
     END IF;

@@ -46,7 +46,7 @@ elseif kind == 43 then
     -- Who is in alone leaves, and the next gets in. None has lapsed, the clock is not behind, no guard has ended since
     -- the last verb.
     local now, seen = clock(), tonumber(v[1])
-    local ticket, shared = string.match(v[6], '^(%d+) %d+ %d %d+ %a %d+ %d+ (%d)')
+    local ticket, shared, own = string.match(v[6], '^(%d+) %d+ %d %d+ %a %d+ %d+ (%d) (%x+)')
     if shared == '0' and tonumber(ticket) <= tonumber(v[3]) and now >= seen and now < tonumber(v[5])
       and (GUARD == 0 or seen >= GUARD)
     then
@@ -65,7 +65,7 @@ elseif kind == 43 then
         call('HDEL', key, id)
         call('HSET', key, 't', through, 'w', v[4] - 1, 's', string.format('%d', now))
         call('PUBLISH', BELL .. process, through .. ' ' .. head .. ' in ' .. ARGV[2])
-        return
+        return process == own and 1 or nil
       end
     end
   end

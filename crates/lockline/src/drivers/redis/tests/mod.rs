@@ -6,6 +6,7 @@
 mod against_the_line;
 mod faults;
 mod lent;
+mod pass;
 mod refusals;
 mod restart;
 mod server;
