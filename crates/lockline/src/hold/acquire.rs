@@ -12,7 +12,7 @@ use super::keeper::{self, BELL_IS_DUE};
 use super::spot::Spot;
 use super::validity::{Phase, valid_until};
 use crate::error::{Error, ErrorKind, LossReason, Result};
-use crate::line::{Claim, ClaimId, Mode, Primitive, Standing, Who};
+use crate::line::{Claim, Mode, Primitive, Standing, Who};
 use crate::name::Name;
 use crate::time::Time;
 
@@ -104,7 +104,7 @@ impl Attempt {
     fn new(client: &Arc<Client>, request: &Request) -> Result<Attempt> {
         let claim = Claim {
             name: request.name.clone(),
-            id: ClaimId::random(),
+            id: client.ids.next(),
             mode: request.mode,
             lease: request.lease,
             who: request.who.clone(),
@@ -129,12 +129,11 @@ impl Attempt {
     }
 
     async fn stand_in_line(&mut self, patience: Patience) -> Result<Ending> {
-        let standing = self.join(patience).await?;
-        match standing {
+        match self.join(patience).await? {
             None => return Ok(Ending::Busy),
-            Some(Standing::Waiting { .. }) => self.note_waiting(),
+            Some((Standing::Waiting { .. }, _)) => self.note_waiting(),
             // In at once, as most are: nothing to be told of.
-            Some(_) if self.spot.look(self.client.now()) == Phase::In => return Ok(Ending::In),
+            Some((_, Phase::In)) => return Ok(Ending::In),
             Some(_) => {}
         }
         loop {
@@ -181,13 +180,13 @@ impl Attempt {
 
     /// Sends the join until it is answered: an unknown outcome is closed by asking again with the same id. Gives up
     /// after a whole lease without an answer. `None`: would have had to wait, and may not.
-    async fn join(&mut self, patience: Patience) -> Result<Option<Standing>> {
+    async fn join(&mut self, patience: Patience) -> Result<Option<(Standing, Phase)>> {
         let wait = !matches!(patience, Patience::Try);
         let lease = self.spot.claim.lease;
-        let give_up = self.client.now() + lease;
+        let mut sent = self.client.now();
+        let give_up = sent + lease;
         let mut pause = FIRST_PAUSE;
         loop {
-            let sent = self.client.now();
             let joined =
                 self.client.call("join", lease, self.client.driver.join(&self.spot.claim, wait)).await;
             let now = self.client.now();
@@ -205,7 +204,7 @@ impl Attempt {
                         self.joining = None;
                     }
                     keeper::schedule(&self.client, &self.spot, phase, standing);
-                    return Ok(Some(standing));
+                    return Ok(Some((standing, phase)));
                 }
                 Err(error) => error.about(&self.spot.claim.name),
             };
@@ -221,11 +220,16 @@ impl Attempt {
             }
             tokio::time::sleep(pause).await;
             pause = next_pause(pause);
+            sent = self.client.now();
         }
     }
 
     /// What remains to be done once the claim is in. `false`: it was lost meanwhile.
     async fn begin_hold(&self, request: &Request) -> Result<bool> {
+        if request.max_hold.is_none() && request.fixed.is_none() {
+            // Nothing has happened since it was looked at.
+            return Ok(true);
+        }
         let granted = self.client.now();
         if let Some(cap) = request.max_hold.filter(|_| !mutant!(CapIgnored)) {
             self.spot.ends_at(granted, granted + cap, LossReason::MaxHold);
@@ -233,10 +237,8 @@ impl Attempt {
         if let Some(fixed) = request.fixed.filter(|_| !mutant!(FixedIgnored)) {
             self.fix(fixed).await?;
         }
-        if request.fixed.is_some() || request.max_hold.is_some() {
-            // Now the keeper must look when the hold ends, which may be before its next renewal.
-            keeper::keep(&self.client, &self.spot);
-        }
+        // Now the keeper must look when the hold ends, which may be before its next renewal.
+        keeper::keep(&self.client, &self.spot);
         // A cap so short that it has passed already ends the hold, not the asking: joining anew would go on for ever.
         let phase = self.spot.look(self.client.now());
         Ok(matches!(phase, Phase::In | Phase::Lost(LossReason::MaxHold)) || mutant!(ReturnsWhenLost))

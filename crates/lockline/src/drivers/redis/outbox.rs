@@ -18,6 +18,8 @@ use crate::sync::locked;
 
 /// With fewer under way each goes by itself: that is faster for it.
 const FEW: usize = 4;
+/// So many go without waiting for more: the server can begin with them.
+const FULL: usize = 16;
 /// Longer than anybody waits for an answer.
 const GIVEN_UP: Duration = Duration::from_secs(10);
 
@@ -62,8 +64,17 @@ impl Drop for UnderWay<'_> {
 /// How a command goes.
 enum Way<'a> {
     Alone(Cmd, UnderWay<'a>),
-    /// With others; whether it is the first of them.
-    Along(oneshot::Receiver<RedisResult<Value>>, UnderWay<'a>, bool),
+    /// With others.
+    Along(oneshot::Receiver<RedisResult<Value>>, UnderWay<'a>, Company),
+}
+
+/// What whoever puts a command beside others is to do about them.
+enum Company {
+    /// It is the first: somebody is to see to them.
+    First,
+    /// They are many.
+    Full,
+    Some,
 }
 
 impl Outbox {
@@ -77,8 +88,12 @@ impl Outbox {
         state.next += 1;
         let (answer, answered) = oneshot::channel();
         state.items.push(Item { number, cmd, answer });
-        let is_first = !std::mem::replace(&mut state.is_seen_to, true);
-        Way::Along(answered, UnderWay { outbox: self, item: Some(number) }, is_first)
+        let company = match std::mem::replace(&mut state.is_seen_to, true) {
+            false => Company::First,
+            true if state.items.len() >= FULL => Company::Full,
+            true => Company::Some,
+        };
+        Way::Along(answered, UnderWay { outbox: self, item: Some(number) }, company)
     }
 }
 
@@ -87,12 +102,14 @@ impl Outbox {
 /// # Cancel safety
 /// When the future was dropped, the command is on its way, before all that is sent from then on, or will never be.
 pub(super) async fn send(live: &Arc<Live>, cmd: Cmd) -> RedisResult<Value> {
-    let (answered, mut under_way, is_first) = match live.outbox.put(cmd) {
+    let (answered, mut under_way, company) = match live.outbox.put(cmd) {
         Way::Alone(cmd, _under_way) => return live.send(&cmd, false).await,
-        Way::Along(answered, under_way, is_first) => (answered, under_way, is_first),
+        Way::Along(answered, under_way, company) => (answered, under_way, company),
     };
-    if is_first {
-        live.home.spawn(see_to(live.clone()));
+    match company {
+        Company::First => drop(live.home.spawn(see_to(live.clone()))),
+        Company::Full => drop(send_what_lies_there(live).await),
+        Company::Some => {}
     }
     let unanswered = Unanswered(live);
     let answer = answered.await;
@@ -105,23 +122,34 @@ pub(super) async fn send(live: &Arc<Live>, cmd: Cmd) -> RedisResult<Value> {
 async fn see_to(live: Arc<Live>) {
     loop {
         tokio::task::yield_now().await;
-        let sent = poll_fn(|context| {
-            // Nobody takes one of them back while they go into the connection's queue, which is where a first poll puts them.
+        if !send_what_lies_there(&live).await {
             let mut state = locked(&live.outbox.state);
             if state.items.is_empty() {
                 state.is_seen_to = false;
-                return Poll::Ready(None);
+                return;
             }
-            let mut sent = Box::pin(send_all(live.clone(), std::mem::take(&mut state.items)));
-            let is_done = sent.as_mut().poll(context).is_ready();
-            Poll::Ready(Some((!is_done).then_some(sent)))
-        });
-        match sent.await {
-            None => return,
-            Some(Some(sent)) => drop(tokio::spawn(sent)),
-            Some(None) => {}
         }
     }
+}
+
+/// Whether anything did. Does not wait for the answers.
+async fn send_what_lies_there(live: &Arc<Live>) -> bool {
+    let sent = poll_fn(|context| {
+        // Nobody takes one of them back while they go into the connection's queue, which is where a first poll puts them.
+        let mut state = locked(&live.outbox.state);
+        if state.items.is_empty() {
+            return Poll::Ready(None);
+        }
+        let mut sent = Box::pin(send_all(live.clone(), std::mem::take(&mut state.items)));
+        let is_done = sent.as_mut().poll(context).is_ready();
+        Poll::Ready(Some((!is_done).then_some(sent)))
+    });
+    match sent.await {
+        None => return false,
+        Some(Some(sent)) => drop(live.home.spawn(sent)),
+        Some(None) => {}
+    }
+    true
 }
 
 async fn send_all(live: Arc<Live>, items: Vec<Item>) {
