@@ -10,6 +10,9 @@ use crate::row::Row;
 use crate::servers::{self, Pairs, Peers};
 use crate::workers::{Arena, Ours, Tally, TokioMutexes, contest};
 
+/// How many clients a server's own tool is told to have.
+const TOOL_WORKERS: usize = 64;
+
 /// How many workers, on which names, for how long each.
 #[derive(Clone, Copy, Debug)]
 pub struct Crowd {
@@ -26,9 +29,10 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Own names, as many clients of a server would have.
-    pub const SPREAD: Crowd =
-        Crowd { row: "spread", workers: 64, one_name: false, apart: false, hold: Duration::ZERO };
+    /// A name for each.
+    pub const fn spread(workers: usize) -> Crowd {
+        Crowd { row: "spread", workers, one_name: false, apart: false, hold: Duration::ZERO }
+    }
 
     /// One name for all.
     pub const fn contended(workers: usize, hold_ms: u64) -> Crowd {
@@ -85,7 +89,7 @@ pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
         None => row,
     };
     let row = against_peer(site, crowd, window, row).await?;
-    if crowd.one_name {
+    if crowd.one_name || crowd.workers != TOOL_WORKERS {
         return Ok(row);
     }
     Ok(match servers::connect(site).await?.own_tool().await? {

@@ -97,7 +97,7 @@ impl RowName {
     fn tasks(self) -> Vec<Task> {
         match self {
             RowName::Uncontended => vec![Task::Uncontended],
-            RowName::Spread => vec![Task::Crowd(Crowd::SPREAD)],
+            RowName::Spread => [4, 16, 64].map(|workers| Task::Crowd(Crowd::spread(workers))).to_vec(),
             RowName::Contended => [(16, 0), (64, 0), (1_000, 0), (16, 2), (64, 2), (1_000, 2)]
                 .map(|(workers, hold_ms)| Task::Crowd(Crowd::contended(workers, hold_ms)))
                 .to_vec(),

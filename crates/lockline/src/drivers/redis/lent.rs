@@ -14,8 +14,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use super::link::Live;
-use crate::line::{ClaimId, Ticket};
+use redis::{Cmd, Value};
+
+use super::connection::Connection;
+use super::live::Live;
+use super::outbox;
+use crate::error::Result;
+use crate::line::{Claim, ClaimId, Ticket};
 use crate::sync::locked;
 
 /// How many tickets go with a loan. The line goes on behind them, so that tokens rise whatever clocks do.
@@ -145,6 +150,53 @@ impl Lent {
         match locked(&self.lines).get(&line)? {
             Known::Idle(loan) if loan.next <= loan.last => Some(loan.next),
             Known::Idle(_) | Known::Held(..) | Known::Wanted(_) => None,
+        }
+    }
+}
+
+impl Connection {
+    /// Takes a lock with a loan. `None`: the line is no longer lent, and nothing was done.
+    pub(super) async fn use_loan(
+        &self,
+        line: u128,
+        loan: Loan,
+        live: &Arc<Live>,
+        claim: &Claim,
+    ) -> Result<Option<Ticket>> {
+        let ticket = loan.ticket();
+        // The server knows since when by how long the key still lives.
+        let since = live.told_time().unwrap_or(0);
+        let text = self.as_stored(Some((ticket, since)), claim);
+        if !self.write_loan("join", &loan, live, &text, claim.lease.as_micros().div_ceil(1000)).await? {
+            return Ok(None);
+        }
+        self.lent.held(line, loan, claim.id);
+        Ok(Some(ticket))
+    }
+
+    /// Writes into the key of a loan, if it is still there.
+    pub(super) async fn write_loan(
+        &self,
+        operation: &'static str,
+        loan: &Loan,
+        live: &Arc<Live>,
+        text: &str,
+        ms: u128,
+    ) -> Result<bool> {
+        #[cfg(test)]
+        let ms = if live.told_time().is_some() { ms + u128::from(super::scripts::TEST_SPARE_MS) } else { ms };
+        let mut cmd = Cmd::with_capacity(6, loan.key.len() + text.len() + 32);
+        cmd.arg("SET")
+            .arg(&loan.key)
+            .arg(text)
+            .arg("XX")
+            .arg("PX")
+            .arg(u64::try_from(ms).unwrap_or(u64::MAX));
+        match outbox::send(live, cmd).await {
+            Ok(answer) => Ok(answer == Value::Okay),
+            // The server refused it, for lack of memory or whatever: the usual way says so, or does it anyway.
+            Err(e) if e.code().is_some() => Ok(false),
+            Err(e) => Err(self.explain(operation, &e)),
         }
     }
 }

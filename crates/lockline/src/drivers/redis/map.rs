@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::address::Address;
 use super::dial;
 use super::error::explain;
-use super::link::Context;
+use super::live::Context;
 use super::slots::{SLOTS, tag_of};
 use crate::error::{Error, ErrorKind, Result};
 

@@ -12,6 +12,7 @@ mod incarnation;
 pub(in crate::drivers) mod layouts;
 mod lent;
 mod link;
+mod live;
 mod map;
 mod outbox;
 mod pass;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::oneshot;
 
-use super::link::{Live, Unanswered};
+use super::live::{Live, Unanswered};
 use crate::sync::locked;
 
 /// With fewer under way each goes by itself: that is faster for it.

@@ -8,7 +8,7 @@ use super::answers::{Passed, passed};
 use super::connection::Connection;
 use super::error::nonsense;
 use super::incarnation::micros;
-use super::link::Live;
+use super::live::Live;
 use super::scripts::Script;
 use super::verbs::{hex, key_of};
 use crate::drivers::partners::Partner;

@@ -14,8 +14,7 @@ use super::connection::Connection;
 use super::error::nonsense;
 use super::incarnation::micros;
 use super::lent::{IDLE_MS, Leaving, Loan};
-use super::link::Live;
-use super::outbox;
+use super::live::Live;
 use super::scripts::Script;
 use crate::driver::Query;
 use crate::error::{Error, ErrorKind, Result};
@@ -92,51 +91,6 @@ impl Connection {
         if is_common(claim) && claim.mode == Mode::Exclusive { self.lent.next_ticket(line) } else { None }
     }
 
-    /// Takes a lock with a loan. `None`: the line is no longer lent, and nothing was done.
-    async fn use_loan(
-        &self,
-        line: u128,
-        loan: Loan,
-        live: &Arc<Live>,
-        claim: &Claim,
-    ) -> Result<Option<Ticket>> {
-        let ticket = loan.ticket();
-        // The server knows since when by how long the key still lives.
-        let since = live.told_time().unwrap_or(0);
-        let text = self.as_stored(Some((ticket, since)), claim);
-        if !self.write_loan("join", &loan, live, &text, claim.lease.as_micros().div_ceil(1000)).await? {
-            return Ok(None);
-        }
-        self.lent.held(line, loan, claim.id);
-        Ok(Some(ticket))
-    }
-
-    /// Writes into the key of a loan, if it is still there.
-    async fn write_loan(
-        &self,
-        operation: &'static str,
-        loan: &Loan,
-        live: &Arc<Live>,
-        text: &str,
-        ms: u128,
-    ) -> Result<bool> {
-        #[cfg(test)]
-        let ms = if live.told_time().is_some() { ms + u128::from(super::scripts::TEST_SPARE_MS) } else { ms };
-        let mut cmd = Cmd::with_capacity(6, loan.key.len() + text.len() + 32);
-        cmd.arg("SET")
-            .arg(&loan.key)
-            .arg(text)
-            .arg("XX")
-            .arg("PX")
-            .arg(u64::try_from(ms).unwrap_or(u64::MAX));
-        match outbox::send(live, cmd).await {
-            Ok(answer) => Ok(answer == Value::Okay),
-            // The server refused it, for lack of memory or whatever: the usual way says so, or does it anyway.
-            Err(e) if e.code().is_some() => Ok(false),
-            Err(e) => Err(self.explain(operation, &e)),
-        }
-    }
-
     /// Asks a node of a quorum for a place on this ticket; the answer as its script gives it.
     pub(in crate::drivers) async fn propose(
         &self,
@@ -176,7 +130,7 @@ impl Connection {
     }
 
     /// A claim as line.lua takes it apart; behind its ticket, and since when it has it, if those are not the server's to say.
-    fn as_stored(&self, ticket: Option<(Ticket, u64)>, claim: &Claim) -> String {
+    pub(super) fn as_stored(&self, ticket: Option<(Ticket, u64)>, claim: &Claim) -> String {
         let name = claim.name.as_str();
         let mut text = String::with_capacity(260 + name.len());
         // Writing to a string does not fail.
