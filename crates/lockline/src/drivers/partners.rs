@@ -202,13 +202,14 @@ mod tests {
         let partners = Partners::<Standing>::default();
         partners.got_in(LINE);
         let gone = join();
-        partners.turns.over(gone.id).await;
+        let turn_comes = async || partners.turns.next(gone.id).comes().await;
+        turn_comes().await;
         let taken = tokio::select! {
             biased;
             _ = partners.go_along(LINE, &gone) => panic!("nobody answered"),
             taken = async { partners.take(LINE).expect("it waits") } => taken,
         };
-        let left = partners.turns.over(gone.id);
+        let left = turn_comes();
         let done = async {
             tokio::time::sleep(3 * MOMENT).await;
             drop(taken);
@@ -216,6 +217,6 @@ mod tests {
         let start = tokio::time::Instant::now();
         tokio::join!(left, done);
         assert_eq!(start.elapsed(), 3 * MOMENT);
-        partners.turns.over(gone.id).await;
+        turn_comes().await;
     }
 }

@@ -42,7 +42,7 @@ impl Turns {
     }
 
     /// Until those turns at a claim are over that there are now, if there are any.
-    #[cfg(any(feature = "mysql", feature = "redis"))]
+    #[cfg(feature = "redis")]
     pub(super) async fn over(&self, id: ClaimId) {
         let is_any = locked(&self.0).contains_key(&id);
         if is_any {

@@ -60,6 +60,11 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &sqlx:
         _ if !sent && matches!(error, sqlx::Error::Tls(_)) => {
             (ErrorKind::Denied, "TLS could not be agreed on", "check ssl-mode= and ssl-ca=")
         }
+        Some(_) if !sent => (
+            ErrorKind::Unavailable,
+            "the server refused what locks need at the beginning",
+            "see to what the server says",
+        ),
         _ if !sent => {
             (ErrorKind::Unavailable, "the server cannot be reached", "check the address and the network")
         }

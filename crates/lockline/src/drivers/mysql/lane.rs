@@ -50,14 +50,6 @@ enum Reply {
     Changed(MySqlQueryResult),
 }
 
-/// A session that is ready for verbs.
-#[derive(Debug)]
-pub(super) struct Opened {
-    connection: MySqlConnection,
-    /// The server's replicas repeat statements instead of rows.
-    repeats_statements: bool,
-}
-
 /// A way to the server: one session, which whoever asks has to himself until it is answered.
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
@@ -72,7 +64,7 @@ impl Lane {
         config: MysqlConfig,
         address: Arc<str>,
         bells: Bells,
-        connection: Option<Opened>,
+        connection: Option<MySqlConnection>,
     ) -> Lane {
         let lost = connection.is_some();
         let session = Session { config, address, connection, is_under_way: false, lost, bells };
@@ -102,8 +94,7 @@ impl Lane {
         }
     }
 
-    /// Sends a statement that changes a row, if there is such a row; answers the number that it made, or 1. Changes nothing where
-    /// replicas repeat statements: they would read another clock.
+    /// Sends a statement that changes a row, if there is such a row; answers the number that it made, or 1.
     pub(super) async fn change(
         &self,
         operation: &'static str,
@@ -150,9 +141,6 @@ impl LaneTurn {
         text: impl Into<Cow<'static, str>>,
         values: Vec<Value>,
     ) -> Result<Option<u64>> {
-        if self.session.connection.as_ref().is_none_or(|opened| opened.repeats_statements) {
-            return Ok(None);
-        }
         match self.send(operation, text.into(), values, true).await? {
             Reply::Changed(done) if done.rows_affected() > 0 => Ok(Some(done.last_insert_id().max(1))),
             _ => Ok(None),
@@ -182,7 +170,7 @@ pub(super) fn text_of(rows: &[MySqlRow]) -> Option<String> {
 struct Session {
     config: MysqlConfig,
     address: Arc<str>,
-    connection: Option<Opened>,
+    connection: Option<MySqlConnection>,
     /// Set while a statement has not been answered. Found set, its runtime ended in the middle of it.
     is_under_way: bool,
     /// There was a session before: bells may have been lost with it.
@@ -199,9 +187,9 @@ impl Session {
         changes: bool,
     ) -> Result<Reply> {
         for n in 1.. {
-            let Some(opened) = self.connection.as_mut() else { break };
+            let Some(connection) = self.connection.as_mut() else { break };
             self.is_under_way = true;
-            let statement = send(&mut opened.connection, &self.config, text, values, changes);
+            let statement = send(connection, &self.config, text, values, changes);
             let answered = tokio::time::timeout(SILENT_FOR, statement).await;
             self.is_under_way = false;
             let error = match answered {
@@ -283,8 +271,8 @@ async fn send(
     connection.fetch_all(statement).await.map(Reply::Rows)
 }
 
-/// Connects, and makes what is missing in the database.
-pub(super) async fn connect(config: &MysqlConfig, address: &Arc<str>) -> Result<Opened> {
+/// A session that is ready for verbs, with what they need in the database.
+pub(super) async fn connect(config: &MysqlConfig, address: &Arc<str>) -> Result<MySqlConnection> {
     let fail = |e: sqlx::Error| explain("connect", address, &e, false);
     let mut options = MySqlConnectOptions::new()
         .host(&config.host)
@@ -303,24 +291,36 @@ pub(super) async fn connect(config: &MysqlConfig, address: &Arc<str>) -> Result<
     let all = async {
         let mut connection = options.connect().await.map_err(fail)?;
         connection.execute(sqlx::raw_sql(SESSION)).await.map_err(fail)?;
-        // What the session was told about replicas when it began holds for as long as it lasts.
-        let text = "SELECT @@global.read_only, @@binlog_format = 'STATEMENT'";
-        let row = connection.fetch_one(text).await.map_err(fail)?;
-        if row.try_get::<i64, _>(0).is_ok_and(|read_only| read_only != 0) {
-            let message = "the server is read-only: a replica, or an old primary after a failover";
-            return Err(Error::new(ErrorKind::Unavailable, "connect", message)
-                .hint("name the primary")
-                .at(address));
-        }
+        check(&mut connection, address).await?;
         #[cfg(test)]
         let clock = config.clock.is_some();
         #[cfg(not(test))]
         let clock = false;
         schema::prepare(&mut connection, address, clock).await?;
-        let repeats_statements = row.try_get::<i64, _>(1).map_err(fail)? != 0;
-        Ok(Opened { connection, repeats_statements })
+        Ok(connection)
     };
     tokio::time::timeout(CONNECT_WITHIN, all).await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::Unavailable, "connect", "the server does not answer").at(address))
     })
+}
+
+/// Refuses a server that locks cannot be trusted to.
+async fn check(connection: &mut MySqlConnection, address: &Arc<str>) -> Result<()> {
+    let text = "SELECT @@global.read_only, @@log_bin AND @@binlog_format = 'STATEMENT'";
+    let row = connection.fetch_one(text).await.map_err(|e| explain("connect", address, &e, false))?;
+    let is = |column: usize| row.try_get::<i64, _>(column).is_ok_and(|set| set != 0);
+    let refuse = |kind, message: &'static str, hint: &'static str| {
+        Err(Error::new(kind, "connect", message).hint(hint).at(address))
+    };
+    if is(0) {
+        let message = "the server is read-only: a replica, or an old primary after a failover";
+        return refuse(ErrorKind::Unavailable, message, "name the primary");
+    }
+    // The session keeps the format that it began with.
+    if is(1) {
+        let message = "the server's binary log repeats statements: on a replica, which has another clock, they would \
+                       make other locks";
+        return refuse(ErrorKind::Unsafe, message, "set binlog_format to MIXED or ROW");
+    }
+    Ok(())
 }

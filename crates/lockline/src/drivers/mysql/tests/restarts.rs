@@ -1,11 +1,14 @@
-//! A server that is killed and started again, and one that stops being the primary.
+//! A server that is killed and started again, one that stops being the primary, and one that becomes it.
 
 use std::time::{Duration, Instant};
 
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
+
 use super::server::Server;
-use super::{claim, included, is_in, open, place};
+use super::{claim, included, is_in, open, operate, operator, place};
 use crate::driver::Driver;
-use crate::drivers::mysql::Mysql;
+use crate::drivers::mysql::{Mysql, MysqlConfig};
 use crate::drivers::testing::Heard;
 use crate::error::ErrorKind;
 use crate::line::{Mode, Place, Standing};
@@ -78,4 +81,84 @@ async fn a_server_that_became_read_only_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     server.run("SET GLOBAL read_only = 0").await;
     assert_eq!(renewed(&mysql, &[place(&held, ticket)]).await, [Standing::In { ticket: ticket.unwrap() }]);
+}
+
+/// What a server keeps, line by line.
+async fn rows_of(server: &Server) -> Vec<String> {
+    let mut session = operator(&server.config).await;
+    let text = "SELECT HEX(line), last_ticket, in_through, seen_us, next_lapse_us, free, places, HEX(alone), '' FROM lockline_lines \
+         UNION ALL SELECT HEX(line), ticket, deadline_us, since_us, lease_us, closed, fixed, HEX(id), owner FROM lockline_claims \
+         ORDER BY 1, 2, 8";
+    let rows = sqlx::query(text).fetch_all(&mut session).await.unwrap();
+    let row = |row: &MySqlRow| {
+        let number = |column: usize| row.try_get::<i64, _>(column).unwrap().to_string();
+        let text = |column: usize| String::from_utf8(row.try_get::<Vec<u8>, _>(column).unwrap()).unwrap();
+        let numbers: Vec<String> = (1..7).map(number).collect();
+        format!("{} {} {} {}", text(0), numbers.join(" "), text(7), text(8))
+    };
+    rows.iter().map(row).collect()
+}
+
+/// A replica has what was answered, in whatever way it was written, and goes on with it.
+#[tokio::test]
+async fn a_replica_has_the_same_rows_and_goes_on_with_them() {
+    let Some(database) = included().await else { return };
+    database.done().await;
+    let options = ["--log-bin=log", "--server-id=1", "--binlog-format=MIXED"];
+    let (primary, replica) =
+        tokio::join!(Server::start_with(&options), Server::start_with(&["--server-id=2", "--read-only"]));
+    let port = primary.config.port;
+    let follow = format!(
+        "SET GLOBAL gtid_slave_pos = ''; CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, \
+         MASTER_USER = 'root', MASTER_USE_GTID = slave_pos"
+    );
+    // What it has made itself comes from there, too.
+    replica.run("DROP DATABASE locks").await;
+    let home = MysqlConfig::new("127.0.0.1", replica.config.port, "mysql");
+    operate(&home, &follow).await;
+    operate(&home, "START SLAVE").await;
+
+    let (mysql, _) = open(primary.config.clone()).await;
+    // One that is taken and given back by the short way, one that stays there, and one with a line.
+    for _ in 0..3 {
+        let short = claim("short", Mode::Exclusive, LEASE);
+        let ticket = mysql.join(&short, true).await.unwrap().ticket();
+        mysql.leave(&place(&short, ticket)).await.unwrap();
+    }
+    let mut places = Vec::new();
+    for name in ["short", "line", "line", "line"] {
+        let claim = claim(name, Mode::Exclusive, LEASE);
+        let ticket = mysql.join(&claim, true).await.unwrap().ticket();
+        places.push(place(&claim, ticket));
+    }
+    mysql.renew(&places).await.unwrap();
+    mysql.leave(&places.remove(1)).await.unwrap();
+
+    let (expected, start) = (rows_of(&primary).await, Instant::now());
+    assert_eq!(expected.len(), 4, "{expected:?}");
+    loop {
+        let looked = sqlx::query("SELECT 1 FROM locks.lockline_claims");
+        let is_there = looked.fetch_optional(&mut operator(&home).await).await.is_ok();
+        if is_there && rows_of(&replica).await == expected {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "the replica does not follow");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop((mysql, primary));
+    operate(&home, "STOP SLAVE; RESET SLAVE ALL; SET GLOBAL read_only = 0").await;
+    let (mysql, _) = open(replica.config.clone()).await;
+    let standings = renewed(&mysql, &places).await;
+    assert!(is_in(&standings[0]) && is_in(&standings[1]) && !is_in(&standings[2]), "{standings:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_copies_statements_is_refused() {
+    let Some(database) = included().await else { return };
+    database.done().await;
+    let server = Server::start_with(&["--log-bin=log", "--server-id=1", "--binlog-format=STATEMENT"]).await;
+    let error =
+        Mysql::connect(server.config.clone(), std::sync::Arc::new(Heard::default())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsafe, "{error:?}");
+    assert!(error.hint_text().unwrap().contains("MIXED"), "{error:?}");
 }

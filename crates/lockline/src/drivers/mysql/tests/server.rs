@@ -20,6 +20,11 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) async fn start() -> Server {
+        Server::start_with(&[]).await
+    }
+
+    /// With these options beside its usual ones.
+    pub(super) async fn start_with(options: &[&str]) -> Server {
         // Free a moment ago; if somebody was faster, the server does not come up and the test says so.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let dir = tempfile::Builder::new().prefix("lockline-mysql-").tempdir().unwrap();
@@ -32,7 +37,7 @@ impl Server {
         assert!(made.expect("is MariaDB installed?").success());
         let mut server = Server {
             config: MysqlConfig::new("127.0.0.1", port, "mysql"),
-            options: Vec::new(),
+            options: options.iter().map(|&option| option.to_owned()).collect(),
             dir,
             child: None,
         };
