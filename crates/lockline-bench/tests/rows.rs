@@ -31,7 +31,8 @@ fn memory_rows_are_safe_and_cost_what_they_should() {
         "--row",
         "spread",
     ]);
-    assert_eq!(rows.len(), 3);
+    let names: Vec<&str> = rows.iter().map(|row| row["row"].as_str().unwrap()).collect();
+    assert_eq!(names, ["uncontended", "reentrant", "spread", "spread", "spread"]);
     for row in &rows {
         assert_eq!(row["engine"], "memory");
         assert_eq!(row["violations"], 0);
