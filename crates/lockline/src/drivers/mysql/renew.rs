@@ -17,16 +17,25 @@ impl Verbs {
         let is_renewed = |line: u128, place: &Place| {
             !place.last && place.ticket.is_some() && renewed.contains(&(line, place.id))
         };
-        let rest: Vec<(u128, &Place)> =
-            lines.iter().copied().zip(places).filter(|(line, place)| !is_renewed(*line, place)).collect();
-        let mut others = self.renew_lines(&rest).await?.into_iter();
-        let standing =
-            |(line, place): (&u128, &Place)| match place.ticket.filter(|_| is_renewed(*line, place)) {
-                Some(ticket) => Some(Standing::In { ticket }),
-                None => others.next(),
-            };
-        let standings: Option<Vec<_>> = lines.iter().zip(places).map(standing).collect();
-        standings.ok_or_else(|| nonsense("renew", &self.address))
+        let mut standings = vec![Standing::Unsure; places.len()];
+        let mut rest: Vec<(usize, u128, &Place)> = Vec::new();
+        for (nth, (line, place)) in lines.iter().copied().zip(places).enumerate() {
+            match place.ticket.filter(|_| is_renewed(line, place)) {
+                Some(ticket) => standings[nth] = Standing::In { ticket },
+                None => rest.push((nth, line, place)),
+            }
+        }
+        let ids: HashSet<_> = rest.iter().map(|(_, line, place)| (line, place.id)).collect();
+        // A place that is asked for twice is renewed in the order that was asked for.
+        if ids.len() == rest.len() {
+            // As the server counts places.
+            rest.sort_by_key(|(_, line, place)| (*line, place.ticket));
+        }
+        let in_order: Vec<(u128, &Place)> = rest.iter().map(|(_, line, place)| (*line, *place)).collect();
+        for ((nth, ..), standing) in rest.iter().zip(self.renew_lines(&in_order).await?) {
+            standings[*nth] = standing;
+        }
+        Ok(standings)
     }
 
     /// Extends those that stand alone in their lines, with one statement for all of them; tells which.

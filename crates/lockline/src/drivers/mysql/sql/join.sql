@@ -12,7 +12,7 @@ verb: BEGIN
     DECLARE l_free BOOLEAN;
     DECLARE stands BOOLEAN DEFAULT FALSE;
     DECLARE f_places, f_last, f_my_last, f_used, f_smallest, f_lapse, p_ticket, p_taken, p_most BIGINT;
-    DECLARE p_before BIGINT DEFAULT 0;
+    DECLARE p_before, counted_ticket, counted_places BIGINT DEFAULT 0;
     DECLARE f_kind, p_mode SMALLINT;
     DECLARE f_mine, f_shared, is_in BOOLEAN;
     DECLARE bells LONGTEXT DEFAULT '';
@@ -112,7 +112,7 @@ verb: BEGIN
         UPDATE lockline_claims SET lease_us = p_lease, deadline_us = GREATEST(deadline_us, now_us + p_lease)
             WHERE line = p_line AND id = p_id AND NOT closed AND NOT fixed;
         UPDATE lockline_lines SET seen_us = now_us WHERE line = p_line;
-        CALL lockline_standing(p_line, p_id, p_ticket, l_through, now_us, answer);
+        CALL lockline_standing(p_line, p_id, p_ticket, l_through, now_us, counted_ticket, counted_places, answer);
         COMMIT;
         SELECT CONCAT(answer, bells) AS answer;
         LEAVE verb;
@@ -173,7 +173,7 @@ verb: BEGIN
         SET answer = CONCAT('W ', p_ticket, ' ', f_places, ' ', p_lease, ' ', COALESCE(f_lapse - now_us, -1), ' ',
             COALESCE(f_my_last < f_last, TRUE));
     ELSE
-        CALL lockline_standing(p_line, p_id, p_ticket, l_through, now_us, answer);
+        CALL lockline_standing(p_line, p_id, p_ticket, l_through, now_us, counted_ticket, counted_places, answer);
     END IF;
     COMMIT;
     -- The named lock is the bell of whoever stands behind it, who waits for it inside the server. It is taken in the same statement

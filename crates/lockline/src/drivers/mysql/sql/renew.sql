@@ -6,7 +6,7 @@ BEGIN
     DECLARE n, places INT DEFAULT 0;
     DECLARE one VARCHAR(103);
     DECLARE r_line, r_id, at_line BINARY(16);
-    DECLARE r_ticket, r_lease, l_through, now_us BIGINT;
+    DECLARE r_ticket, r_lease, l_through, counted_ticket, counted_places, now_us BIGINT;
     DECLARE r_last BOOLEAN;
     DECLARE bells LONGTEXT DEFAULT '';
     DECLARE answers LONGTEXT DEFAULT '';
@@ -35,7 +35,7 @@ BEGIN
             END IF;
             SET r_id = UNHEX(SUBSTRING(one, 33, 32)), r_ticket = SUBSTRING(one, 65, 19), r_last = SUBSTRING(one, 103, 1);
             IF NOT (r_line <=> at_line) THEN
-                SET at_line = r_line, l_through = NULL;
+                SET at_line = r_line, l_through = NULL, counted_ticket = 0, counted_places = 0;
                 CALL lockline_tick_line(r_line, p_me, now_us, l_through, bells);
             END IF;
             SET answer = 'L';
@@ -58,7 +58,7 @@ BEGIN
                     -- A fixed lease may end sooner than the one it replaces.
                     UPDATE lockline_lines SET next_lapse_us = LEAST(next_lapse_us, now_us + r_lease) WHERE line = r_line;
                 END IF;
-                CALL lockline_standing(r_line, r_id, r_ticket, l_through, now_us, answer);
+                CALL lockline_standing(r_line, r_id, r_ticket, l_through, now_us, counted_ticket, counted_places, answer);
             END IF;
             IF answer = 'L' THEN
                 -- Not forgotten, but dropped by an eviction: who takes one for the other stands in line again.
