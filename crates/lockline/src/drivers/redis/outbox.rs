@@ -103,7 +103,8 @@ impl Outbox {
 /// When the future was dropped, the command is on its way, before all that is sent from then on, or will never be.
 pub(super) async fn send(live: &Arc<Live>, cmd: Cmd) -> RedisResult<Value> {
     let (answered, mut under_way, company) = match live.outbox.put(cmd) {
-        Way::Alone(cmd, _under_way) => return live.send(&cmd, false).await,
+        // In a box: those who go along need not make room for it.
+        Way::Alone(cmd, _under_way) => return Box::pin(live.send(&cmd, false)).await,
         Way::Along(answered, under_way, company) => (answered, under_way, company),
     };
     match company {
