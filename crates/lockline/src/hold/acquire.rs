@@ -12,7 +12,7 @@ use super::keeper::{self, BELL_IS_DUE};
 use super::spot::Spot;
 use super::validity::{Phase, valid_until};
 use crate::error::{Error, ErrorKind, LossReason, Result};
-use crate::line::{Claim, Mode, Primitive, Standing, Who};
+use crate::line::{Claim, ClaimId, Mode, Primitive, Standing, Who};
 use crate::name::Name;
 use crate::time::Time;
 
@@ -104,7 +104,7 @@ impl Attempt {
     fn new(client: &Arc<Client>, request: &Request) -> Result<Attempt> {
         let claim = Claim {
             name: request.name.clone(),
-            id: client.ids.next(),
+            id: ClaimId::random(),
             mode: request.mode,
             lease: request.lease,
             who: request.who.clone(),

@@ -14,7 +14,7 @@ use super::meters::Meters;
 use super::spot::Spot;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, LossReason, Result};
-use crate::line::{FreshIds, Place, Who};
+use crate::line::{Place, Who};
 use crate::time::{Clock, Time};
 
 /// What a client was told when it was made.
@@ -38,8 +38,6 @@ pub(crate) struct Client {
     /// The process that made it: in a fork nothing here is ours.
     pid: u32,
     pub(crate) departures: Arc<Departures>,
-    /// For claims; not in a fork.
-    pub(crate) ids: FreshIds,
 }
 
 /// What a shutdown waits for: claims that are on their way out in the background, and those whose join is not answered yet.
@@ -97,7 +95,6 @@ impl Client {
             runtime: Handle::current(),
             pid: std::process::id(),
             departures: Arc::default(),
-            ids: FreshIds::default(),
         });
         client.spawn(keeper::run(Arc::downgrade(&client), board, clock));
         client

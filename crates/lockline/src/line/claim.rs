@@ -1,12 +1,11 @@
 //! The words of the protocol: claims, tickets, standings, bells.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::mode::Mode;
 use crate::name::Name;
-use crate::sync::locked;
 
 /// What a client calls one attempt to hold a lock: 128 random bits, made by the client, never used twice.
 ///
@@ -15,18 +14,23 @@ use crate::sync::locked;
 pub struct ClaimId(u128);
 
 impl ClaimId {
-    /// A fresh id from the operating system's random source (safe after a fork, unlike one kept in the process).
+    /// A fresh id from the operating system's random source: safe after a fork, and in copies of a virtual machine, unlike what is kept
+    /// in the process. With an id that somebody else has, too, there are two holders.
     pub fn random() -> ClaimId {
         #[cfg(test)]
         if let Some(simulated) = crate::simulation::chance::id() {
             return ClaimId(simulated);
         }
         let mut bytes = [0u8; 16];
-        fill(&mut bytes);
-        ClaimId::of(bytes)
-    }
-
-    fn of(bytes: [u8; 16]) -> ClaimId {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+                Ok(n) => filled += n,
+                Err(rustix::io::Errno::INTR) => {}
+                // Only an ancient kernel without the call can say this, and then nothing here is safe.
+                Err(e) => panic!("the operating system gave no random bytes: {e}"),
+            }
+        }
         // Never zero, which engines may keep for nobody.
         ClaimId(u128::from_be_bytes(bytes).max(1))
     }
@@ -39,46 +43,6 @@ impl ClaimId {
     /// All 128 bits. Whoever knows them can leave the place: do not print them.
     pub const fn as_u128(self) -> u128 {
         self.0
-    }
-}
-
-fn fill(bytes: &mut [u8]) {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            // Only an ancient kernel without the call can say this, and then nothing here is safe.
-            Err(e) => panic!("the operating system gave no random bytes: {e}"),
-        }
-    }
-}
-
-/// Fresh ids for one process, many for each call to the operating system. Two processes would make the same ones: a fork must not
-/// use what its parent has left.
-#[derive(Default)]
-pub(crate) struct FreshIds(Mutex<Vec<ClaimId>>);
-
-impl FreshIds {
-    pub(crate) fn next(&self) -> ClaimId {
-        #[cfg(test)]
-        if let Some(simulated) = crate::simulation::chance::id() {
-            return ClaimId(simulated);
-        }
-        let mut ids = locked(&self.0);
-        if let Some(id) = ids.pop() {
-            return id;
-        }
-        let mut bytes = [[0u8; 16]; 32];
-        fill(bytes.as_flattened_mut());
-        ids.extend(bytes.map(ClaimId::of));
-        ids.pop().unwrap_or_else(ClaimId::random)
-    }
-}
-
-impl fmt::Debug for FreshIds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FreshIds").finish_non_exhaustive()
     }
 }
 

@@ -11,7 +11,6 @@ mod line;
 mod mode;
 mod view;
 
-pub(crate) use claim::FreshIds;
 pub use claim::{Bell, Claim, ClaimId, News, Place, Primitive, Refusal, Standing, Step, Ticket, Who};
 #[cfg(test)]
 pub(crate) use line::inspect::Seen;

@@ -136,6 +136,8 @@ async fn see_to(live: Arc<Live>) {
 /// Whether anything did. Does not wait for the answers.
 async fn send_what_lies_there(live: &Arc<Live>) -> bool {
     let sent = poll_fn(|context| {
+        // What is sent is everybody's: its clock must not end with the runtime of one caller.
+        let _home = live.home.enter();
         // Nobody takes one of them back while they go into the connection's queue, which is where a first poll puts them.
         let mut state = locked(&live.outbox.state);
         if state.items.is_empty() {
