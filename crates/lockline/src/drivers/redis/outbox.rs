@@ -103,8 +103,7 @@ impl Outbox {
 /// When the future was dropped, the command is on its way, before all that is sent from then on, or will never be.
 pub(super) async fn send(live: &Arc<Live>, cmd: Cmd) -> RedisResult<Value> {
     let (answered, mut under_way, company) = match live.outbox.put(cmd) {
-        // In a box: those who go along need not make room for it.
-        Way::Alone(cmd, _under_way) => return Box::pin(live.send(&cmd, false)).await,
+        Way::Alone(cmd, _under_way) => return live.send(&cmd, false).await,
         Way::Along(answered, under_way, company) => (answered, under_way, company),
     };
     match company {
@@ -136,8 +135,6 @@ async fn see_to(live: Arc<Live>) {
 /// Whether anything did. Does not wait for the answers.
 async fn send_what_lies_there(live: &Arc<Live>) -> bool {
     let sent = poll_fn(|context| {
-        // What is sent is everybody's: its clock must not end with the runtime of one caller.
-        let _home = live.home.enter();
         // Nobody takes one of them back while they go into the connection's queue, which is where a first poll puts them.
         let mut state = locked(&live.outbox.state);
         if state.items.is_empty() {
