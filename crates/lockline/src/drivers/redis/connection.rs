@@ -93,7 +93,7 @@ impl Connection {
     ) -> Result<(Value, Arc<Live>)> {
         let (answer, live) = match &self.way {
             Way::One(link) => link.run(operation, script, false, &fill).await?,
-            Way::Cluster(cluster) => cluster.run(operation, script, key, &fill).await?,
+            Way::Cluster(cluster) => Box::pin(cluster.run(operation, script, key, &fill)).await?,
         };
         Ok((answer.map_err(|e| self.explain(operation, &e))?, live))
     }
@@ -186,7 +186,7 @@ impl Connection {
         live: &Live,
     ) -> Result<Standing> {
         let (Some(witness), Standing::In { ticket }) = (&live.witness, standing) else { return Ok(standing) };
-        let error = match witness.confirm("join", claim.lease).await {
+        let error = match Box::pin(witness.confirm("join", claim.lease)).await {
             Ok(replicas) => {
                 self.bells.acknowledged(claim.id, replicas);
                 return Ok(standing);
@@ -203,7 +203,7 @@ impl Connection {
             lease: claim.lease,
             last: false,
         };
-        match self.leave(&place).await {
+        match Box::pin(self.leave(&place)).await {
             Ok(()) => Err(error),
             Err(_) => {
                 let hint = "ask again; what was done ends with the lease";

@@ -103,7 +103,8 @@ impl Outbox {
 /// When the future was dropped, the command is on its way, before all that is sent from then on, or will never be.
 pub(super) async fn send(live: &Arc<Live>, cmd: Cmd) -> RedisResult<Value> {
     let (answered, mut under_way, company) = match live.outbox.put(cmd) {
-        Way::Alone(cmd, _under_way) => return live.send(&cmd, false).await,
+        // In a box: those who go along need not make room for it.
+        Way::Alone(cmd, _under_way) => return Box::pin(live.send(&cmd, false)).await,
         Way::Along(answered, under_way, company) => (answered, under_way, company),
     };
     match company {
@@ -140,7 +141,11 @@ async fn send_what_lies_there(live: &Arc<Live>) -> bool {
         if state.items.is_empty() {
             return Poll::Ready(None);
         }
-        let mut sent = Box::pin(send_all(live.clone(), std::mem::take(&mut state.items)));
+        // By whoever comes last, in its own runtime, which may end sooner than the connection's, and perhaps at the end of its turn:
+        // a first poll that puts nothing into the queue would let a leave overtake the join that it is for.
+        let _home = live.home.enter();
+        let all = send_all(live.clone(), std::mem::take(&mut state.items));
+        let mut sent = Box::pin(tokio::task::unconstrained(all));
         let is_done = sent.as_mut().poll(context).is_ready();
         Poll::Ready(Some((!is_done).then_some(sent)))
     });

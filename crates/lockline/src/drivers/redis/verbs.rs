@@ -59,6 +59,11 @@ impl Connection {
         {
             return Ok(Standing::In { ticket });
         }
+        // In a box, as in `leave`: who has a loan need not make room for all of it.
+        Box::pin(self.join_line(line, claim, wait, lends.is_some())).await
+    }
+
+    async fn join_line(&self, line: u128, claim: &Claim, wait: bool, lends: bool) -> Result<Standing> {
         if wait
             && is_common(claim)
             && claim.mode == Mode::Exclusive
@@ -75,7 +80,7 @@ impl Connection {
             return Err(would_wait_for_itself(&claim.name, &self.address));
         }
         let standing = standing(&answer).ok_or_else(|| nonsense("join", &self.address))?;
-        let was_free = lends.is_some() && matches!(standing, Standing::In { .. });
+        let was_free = lends && matches!(standing, Standing::In { .. });
         if was_free && self.quiet.has(line) {
             self.lent.wanted(line, claim.id);
         }
@@ -231,31 +236,40 @@ impl Connection {
 
     pub(in crate::drivers) async fn leave(&self, place: &Place) -> Result<()> {
         let line = hash_of(place.name.as_str());
-        // Another one's leave may have its join in hand.
-        self.partners.turns.over(place.id).await;
-        if let Some(partner) = self.partners.take(line) {
-            match self.pass(line, place, &partner).await? {
-                Some(joined) => partner.joined(joined),
-                // It goes alone, when this has left.
-                None => return self.leave_line(line, place).await.map(|()| drop(partner)),
+        // Whoever has a loan is alone in its line.
+        let how = self.lent.leave(line, place.id);
+        if let (Leaving::Back(loan), Some(live)) = (&how, self.lends())
+            && loan.is_on(&live)
+            && self.write_loan("leave", loan, &live, "", u128::from(IDLE_MS)).await?
+        {
+            if let Leaving::Back(loan) = how {
+                self.lent.idle(line, loan);
             }
             return Ok(());
         }
-        self.leave_line(line, place).await
+        Box::pin(self.leave_line(line, place, &how)).await
     }
 
-    async fn leave_line(&self, line: u128, place: &Place) -> Result<()> {
-        let mut more = self.busy.has(line).then_some("m");
-        match (self.lent.leave(line, place.id), self.lends()) {
-            (Leaving::Back(loan), Some(live)) if loan.is_on(&live) => {
-                if self.write_loan("leave", &loan, &live, "", u128::from(IDLE_MS)).await? {
-                    self.lent.idle(line, loan);
-                    return Ok(());
-                }
-            }
-            (Leaving::Asking, _) => more = Some("l"),
-            (Leaving::Back(_) | Leaving::Usual, _) => self.lent.forget(line),
+    async fn leave_line(&self, line: u128, place: &Place, how: &Leaving) -> Result<()> {
+        // Another one's leave may have its join in hand.
+        self.partners.turns.over(place.id).await;
+        let Some(partner) = self.partners.take(line) else { return self.leave_alone(line, place, how).await };
+        match self.pass(line, place, &partner).await? {
+            Some(joined) => partner.joined(joined),
+            // It goes alone, when this has left.
+            None => return self.leave_alone(line, place, how).await.map(|()| drop(partner)),
         }
+        Ok(())
+    }
+
+    async fn leave_alone(&self, line: u128, place: &Place, how: &Leaving) -> Result<()> {
+        let more = match how {
+            Leaving::Asking => Some("l"),
+            Leaving::Back(_) | Leaving::Usual => {
+                self.lent.forget(line);
+                self.busy.has(line).then_some("m")
+            }
+        };
         let (key, sent) = (key_of(&self.config.space, line), Instant::now());
         let fill = |cmd: &mut Cmd| {
             cmd.arg(1).arg(&key).arg(hex(place.id)).arg(place.name.as_str());
