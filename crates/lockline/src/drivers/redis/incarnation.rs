@@ -214,7 +214,10 @@ pub(super) async fn decide(
             if let Some((_, why)) = &guard {
                 tracing::warn!("restart guard: {why}");
             }
-            let ends_us = guard.map_or(0, |(guard, _)| guard.ends_us);
+            // What a life before this one had forgotten, this one does not know either, even if it keeps everything.
+            let last_life = known.and_then(|(_, ends)| ends.parse().ok()).unwrap_or(0);
+            let last_life = last_life.min(now_us + micros(config.max_lease));
+            let ends_us = guard.map_or(0, |(guard, _)| guard.ends_us).max(last_life);
             redis::cmd("SET").arg(met).arg(format!("{life} {ends_us}")).exec_async(connection).await?;
             ends_us
         }

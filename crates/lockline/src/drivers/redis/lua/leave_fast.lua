@@ -59,7 +59,7 @@ elseif kind == 43 then
       if head and not through then
         -- A reader, or somebody of an identity: back, and as below. The key may be a new one.
         call('ZADD', key .. ':w', popped[2], head)
-        call('PEXPIRE', key .. ':w', call('PTTL', key))
+        call('PEXPIREAT', key .. ':w', math.ceil(call('HGET', key, 'x') / 1000) + 1 + SPARE_MS)
       elseif head then
         call('ZREM', key .. ':d', id)
         call('HDEL', key, id)

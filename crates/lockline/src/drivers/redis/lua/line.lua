@@ -128,7 +128,7 @@ end
 local function read_many(line)
   local v = call('HMGET', line.key, 's', 't', 'k', 'n', 'u', 'l', 'c', 'w', 'x', 'm', line.id, 'z', 'r')
   if not v[1] then
-    -- The keys of one line end together, but to the millisecond.
+    -- The keys of one line end together; one that was made anew may have been left without an end.
     call('DEL', line.key .. ':d', line.key .. ':w')
     return
   end
@@ -298,17 +298,18 @@ local function write_many(line)
     set(line, 'm', int(line.soonest))
   end
   set(line, 's', int(line.now))
-  local ms = line.stretch and int(math.ceil((line.expires - line.now) / 1000) + 1 + SPARE_MS)
+  -- The same moment for all of them: of a line whose deadlines end a millisecond sooner nobody would ever lapse.
+  local at = line.stretch and int(math.ceil(line.expires / 1000) + 1 + SPARE_MS)
   if line.stretch then
     set(line, 'x', int(line.expires))
-    call('PEXPIRE', line.key .. ':d', ms)
-    call('PEXPIRE', line.key .. ':w', ms)
+    call('PEXPIREAT', line.key .. ':d', at)
+    call('PEXPIREAT', line.key .. ':w', at)
     written = true
   end
   open_door(line)
   call('HSET', line.key, unpack(line.set))
   if line.stretch then
-    call('PEXPIRE', line.key, ms)
+    call('PEXPIREAT', line.key, at)
   end
 end
 

@@ -25,11 +25,14 @@ if waiting then
   -- The first is a write that Redis never refuses.
   local popped = call('ZPOPMIN', key .. ':w')
   head = popped[1]
+  if not head then
+    return
+  end
   next_through, process = string.match(call('HGET', key, head) or '', '^(%d+) %d+ %d %d+ x %d+ %d+ 0 (%x+)')
   if not next_through then
     -- A reader, or somebody of an identity: back. The key may be a new one.
     call('ZADD', key .. ':w', popped[2], head)
-    call('PEXPIRE', key .. ':w', call('PTTL', key))
+    call('PEXPIREAT', key .. ':w', math.ceil(v[6] / 1000) + 1 + SPARE_MS)
     return
   end
 end
@@ -45,7 +48,7 @@ end
 call('ZADD', key .. ':w', through, new)
 if v[4] == '1' then
   -- It was the only one, so the key is a new one.
-  call('PEXPIRE', key .. ':w', math.ceil((v[6] - now) / 1000) + 1 + SPARE_MS)
+  call('PEXPIREAT', key .. ':w', math.ceil(v[6] / 1000) + 1 + SPARE_MS)
 end
 local is_ours = process == ARGV[3]
 if is_ours and ARGV[7] == '0' then

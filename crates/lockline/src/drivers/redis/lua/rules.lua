@@ -166,8 +166,9 @@ end
 
 -- Lets in whoever the front has room for, and rings them, except the caller, who is told by its answer.
 local function settle(line, caller)
-  -- Where nothing changed nobody can get in; unless a guard has ended since the last verb.
-  if line.waiting == 0 or not (line.changed or GUARD > 0) or guard_rest(line) then
+  -- Behind one who is in alone nobody gets in. All others are looked at, even if nothing has changed: the last verb may have kept
+  -- them out for a guard of which this script was never told, because it had ended when its client came.
+  if line.waiting == 0 or line.n > 0 and line.mode == 'x' or guard_rest(line) then
     return
   end
   while line.waiting > 0 do

@@ -125,6 +125,76 @@ async fn an_append_only_file_that_is_written_later_is_guarded() {
     assert!(!is_in(&redis.join(&claim("a", Mode::Exclusive, LEASE), false).await.unwrap()));
 }
 
+/// What the life before it may have forgotten, it does not know either.
+#[tokio::test]
+async fn a_life_that_keeps_its_data_goes_on_with_the_guard_of_one_that_did_not() {
+    if !included() {
+        return;
+    }
+    let mut server = Server::start(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let ends = async |redis: &Redis| {
+        let answer = redis.line().plain("get", &redis::Cmd::get("lockline:life")).await.unwrap();
+        let redis::Value::BulkString(life) = answer else { panic!("no life: {answer:?}") };
+        String::from_utf8(life).unwrap().split_once(' ').expect("when its guard ends").1.to_owned()
+    };
+    let (redis, _) = guarded(server.config()).await;
+    let before = ends(&redis).await;
+    drop(redis);
+    // It answers before it writes.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    server.kill();
+    server.up_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (redis, _) = guarded(server.config()).await;
+    assert_eq!(ends(&redis).await, before);
+    let first = claim("a", Mode::Exclusive, LEASE);
+    let Standing::Waiting { ticket, ahead: 0, .. } = redis.join(&first, true).await.unwrap() else {
+        panic!("the guard was forgotten")
+    };
+    gets_in(&redis, &place(&first, Some(ticket))).await;
+}
+
+/// A client that connects when a guard has ended is not told of it. The torture found everybody waiting, and nobody in.
+#[tokio::test]
+async fn whoever_waited_for_a_guard_gets_in_by_a_client_that_knows_none() {
+    if !included() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let (guarded, heard) = guarded(guarded_for_an_hour(&server, Duration::from_secs(3600))).await;
+    let (redis, _) = open(server.config()).await;
+    let on = |name| claim(name, Mode::Exclusive, LEASE);
+
+    let waits = on("a renewal");
+    assert!(matches!(guarded.join(&waits, true).await.unwrap(), Standing::Waiting { ahead: 0, .. }));
+    assert!(is_in(&redis.renew(&[place(&waits, None)]).await.unwrap()[0]));
+
+    for may_wait in [true, false] {
+        let (waits, next) = (on("a join"), on("a join"));
+        assert!(matches!(guarded.join(&waits, true).await.unwrap(), Standing::Waiting { ahead: 0, .. }));
+        assert!(!is_in(&redis.join(&next, may_wait).await.unwrap()));
+        assert_eq!(heard.next().await.1.id, waits.id, "a join lets it in");
+        for gone in [&next, &waits] {
+            redis.leave(&place(gone, None)).await.unwrap();
+        }
+    }
+
+    // Beside one who is in.
+    let (reads, waits) = (claim("a reader", Mode::Shared, LEASE), claim("a reader", Mode::Shared, LEASE));
+    assert!(is_in(&redis.join(&reads, true).await.unwrap()));
+    assert!(matches!(guarded.join(&waits, true).await.unwrap(), Standing::Waiting { ahead: 1, .. }));
+    assert!(is_in(&redis.renew(&[place(&reads, None)]).await.unwrap()[0]));
+    assert_eq!(heard.next().await.1.id, waits.id);
+}
+
+/// A guard that ends in an hour, on a clock that was set back, if it is shorter than that.
+fn guarded_for_an_hour(server: &Server, length: Duration) -> RedisConfig {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let mut config = server.config();
+    config.guard = Some((micros(now + Duration::from_secs(3600)), micros(length)));
+    config
+}
+
 /// The clock of a server was set back by an hour after its guard had ended: one more guard, and then no other, although the
 /// clock does not get past the first one's end for an hour.
 #[tokio::test]
@@ -134,11 +204,7 @@ async fn a_clock_that_was_set_back_brings_the_guard_back_once() {
         return;
     }
     let server = Server::start(&[]);
-    let mut config = server.config();
-    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap();
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    config.guard = Some((micros(now + Duration::from_secs(3600)), micros(LENGTH)));
-    let (redis, _) = guarded(config).await;
+    let (redis, _) = guarded(guarded_for_an_hour(&server, LENGTH)).await;
     let first = claim("a", Mode::Exclusive, LEASE);
     let Standing::Waiting { ticket, .. } = redis.join(&first, true).await.unwrap() else { panic!() };
     gets_in(&redis, &place(&first, Some(ticket))).await;

@@ -43,6 +43,12 @@ impl Server {
         }
     }
 
+    /// The same with other options.
+    pub(crate) fn up_with(&mut self, options: &[&str]) {
+        self.options = options.iter().map(|&option| option.to_owned()).collect();
+        self.up();
+    }
+
     /// Kills it, as a crash does.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -19,9 +19,9 @@ if ARGV[2] == '1' or ARGV[2] == '0' then
     local tail, lease = string.sub(rest, length + 2), tonumber(lease_text)
     local v = call('HMGET', key, 's', 'k', 'n', 'w', 'm', 'x', id)
     local seen, waiting, soonest, deadline = tonumber(v[1] or 0), v[4], tonumber(v[5] or 0), now + lease
-    -- Several stand there, none of them lapsed or about to; the clock is not behind, no guard has ended since the last
-    -- verb, this claim is new, must wait, and lives no longer than the keys do.
-    if v[1] and not v[7] and now >= seen and (GUARD == 0 or seen >= GUARD)
+    -- Several stand there, one of them in, none lapsed or about to; the clock is not behind, no guard has ended since the
+    -- last verb, this claim is new, must wait, and lives no longer than the keys do.
+    if v[1] and not v[7] and v[3] ~= '0' and now >= seen and (GUARD == 0 or seen >= GUARD)
       and soonest > now + math.min(1000000, lease / 3) + 1 and deadline <= tonumber(v[6])
       and (waiting ~= '0' or v[2] == 'x' or string.byte(tail) == 120)
     then
@@ -38,7 +38,7 @@ if ARGV[2] == '1' or ARGV[2] == '0' then
       call('ZADD', key .. ':d', ends, id)
       call('ZADD', key .. ':w', ARGV[3], id)
       if waiting == '0' then
-        call('PEXPIRE', key .. ':w', math.ceil((v[6] - now) / 1000) + 1 + SPARE_MS)
+        call('PEXPIREAT', key .. ':w', math.ceil(v[6] / 1000) + 1 + SPARE_MS)
       end
       return { 2, ticket, v[3] + waiting, lease, -1, -1 }
     end
