@@ -12,6 +12,8 @@ use crate::workers::{Arena, Ours, Tally, TokioMutexes, contest};
 
 /// How many clients a server's own tool is told to have.
 const TOOL_WORKERS: usize = 64;
+/// How often ours and the floor take turns.
+const ROUNDS: u32 = 4;
 
 /// How many workers, on which names, for how long each.
 #[derive(Clone, Copy, Debug)]
@@ -52,16 +54,31 @@ impl Crowd {
     fn names(&self) -> usize {
         if self.one_name { 1 } else { self.workers }
     }
+
+    /// In how many parts it is measured. What a machine does beside it comes and goes within a second, and would be taken for a
+    /// difference; but a line of many must form anew for each part.
+    fn rounds(&self) -> u32 {
+        if self.one_name { 1 } else { ROUNDS }
+    }
 }
 
-/// Measures it: half of the floor, ours, the other half of the floor.
+/// Measures it, in rounds: half of the floor, ours, the other half of the floor.
 ///
 /// # Errors
 /// What the engine fails with.
 pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
-    let (floor, before) = floor(site, crowd, window / 2).await?;
-    let (ours, seen) = ours(site, crowd, window).await?;
-    let (_, after) = self::floor(site, crowd, window / 2).await?;
+    let part = window / crowd.rounds();
+    let (mut tallies, mut floors, mut seen) = (Vec::new(), Vec::new(), Seen::default());
+    let mut floor = "";
+    for _ in 0..crowd.rounds() {
+        let (name, before) = self::floor(site, crowd, part / 2).await?;
+        let (tally, now) = ours(site, crowd, part).await?;
+        let (_, after) = self::floor(site, crowd, part / 2).await?;
+        (floor, seen) = (name, now);
+        tallies.push(tally);
+        floors.push((before + after) / 2.0);
+    }
+    let (ours, floor_rate) = (Tally::of_all(&tallies), floors.iter().sum::<f64>() / floors.len() as f64);
     let row = Row {
         engine: site.engine.name().to_owned(),
         row: crowd.row.to_owned(),
@@ -75,7 +92,7 @@ pub async fn crowd(site: &Site, crowd: Crowd, window: Duration) -> Result<Row> {
         ..Row::default()
     };
     let value = if crowd.one_name { ours.changes_per_s } else { ours.acquisitions_per_s };
-    let row = row.against("1/s", value, floor, (before + after) / 2.0);
+    let row = row.against("1/s", value, floor, floor_rate);
     let row = row.with("acquisitions_per_s", ours.acquisitions_per_s);
     if site.engine.is_embedded() {
         return Ok(row);

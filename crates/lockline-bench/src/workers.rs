@@ -146,6 +146,24 @@ pub struct Tally {
     pub violations: u64,
 }
 
+impl Tally {
+    /// What happened in windows of the same length.
+    pub(crate) fn of_all(tallies: &[Tally]) -> Tally {
+        let mean = |what: fn(&Tally) -> f64| tallies.iter().map(what).sum::<f64>() / tallies.len() as f64;
+        Tally {
+            acquisitions_per_s: mean(|tally| tally.acquisitions_per_s),
+            changes_per_s: mean(|tally| tally.changes_per_s),
+            commands_per_acquisition: tallies
+                .iter()
+                .all(|tally| tally.commands_per_acquisition.is_some())
+                .then(|| mean(|tally| tally.commands_per_acquisition.unwrap_or(0.0))),
+            turns_min: tallies.iter().map(|tally| tally.turns_min).sum(),
+            turns_max: tallies.iter().map(|tally| tally.turns_max).sum(),
+            violations: tallies.iter().map(|tally| tally.violations).sum(),
+        }
+    }
+}
+
 /// Lets workers take turns without pause, and counts in a window that opens once every one of them had a turn: what is
 /// measured is the line at work, not how it forms.
 ///
