@@ -18,7 +18,7 @@ use crate::sync::locked;
 
 /// With fewer under way each goes by itself: that is faster for it.
 const FEW: usize = 4;
-/// So many go without waiting for more: the server can begin with them.
+/// So many go without waiting for more, and fewer if they are half of all: the server works on those while the others come together.
 const FULL: usize = 16;
 /// Longer than anybody waits for an answer.
 const GIVEN_UP: Duration = Duration::from_secs(10);
@@ -90,7 +90,7 @@ impl Outbox {
         state.items.push(Item { number, cmd, answer });
         let company = match std::mem::replace(&mut state.is_seen_to, true) {
             false => Company::First,
-            true if state.items.len() >= FULL => Company::Full,
+            true if state.items.len() >= (state.under_way / 2).clamp(FEW, FULL) => Company::Full,
             true => Company::Some,
         };
         Way::Along(answered, UnderWay { outbox: self, item: Some(number) }, company)
