@@ -84,7 +84,7 @@ impl Replicas {
 #[non_exhaustive]
 pub enum RestartGuard {
     /// Nobody gets in until the longest lease from before the restart must have ended, unless the server writes
-    /// everything to an append-only file before it answers (`appendfsync always`).
+    /// everything to an append-only file before it answers (`appendfsync always`), and did so before the restart.
     #[default]
     On,
     /// The same, whatever the server says about its data: a disk may lose what it said it had written.

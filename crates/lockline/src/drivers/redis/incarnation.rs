@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::RedisResult;
 use redis::aio::ConnectionLike;
@@ -13,6 +13,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The oldest version whose commands the scripts use: `SET … GET` and `ZADD … GT`.
 const OLDEST: (u32, u32) = (6, 2);
+
+/// How long a server that still reads its data is waited for: less than an attempt to connect may take.
+const LOADED_WITHIN: Duration = Duration::from_secs(3);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// When an append-only file is written: an option, and here a key beside those of `INFO`.
 const APPENDFSYNC: &str = "appendfsync";
@@ -29,6 +33,33 @@ pub(super) struct Incarnation {
 pub(super) struct Guard {
     pub(super) ends_us: u64,
     pub(super) length_us: u64,
+}
+
+/// What is written down about a life, by whoever meets it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Met<'a> {
+    life: &'a str,
+    /// Until when nobody gets in; 0 if somebody may.
+    ends_us: u64,
+    /// Whether all that it answers is on disk before. Only what such a life has left behind is complete: what its successor says of
+    /// itself was perhaps set when it was started, over an append-only file that lacks a second, or that is new and empty.
+    writes_first: bool,
+}
+
+const WRITES_FIRST: &str = "writes-first";
+
+impl Met<'_> {
+    fn parse(text: &str) -> Option<Met<'_>> {
+        let mut words = text.split(' ');
+        let (life, ends_us) = (words.next()?, words.next()?.parse().ok()?);
+        Some(Met { life, ends_us, writes_first: words.next() == Some(WRITES_FIRST) })
+    }
+
+    async fn write(&self, connection: &mut impl ConnectionLike, key: &str) -> RedisResult<()> {
+        let Met { life, ends_us, writes_first } = self;
+        let more = if *writes_first { WRITES_FIRST } else { "" };
+        redis::cmd("SET").arg(key).arg(format!("{life} {ends_us} {more}")).exec_async(connection).await
+    }
 }
 
 /// What `INFO` says.
@@ -60,6 +91,11 @@ impl Info {
         !matches!(self.get("second_repl_offset"), "-1" | "")
     }
 
+    /// Whether it still reads its data. Meanwhile it says that it has no append-only file.
+    fn is_loading(&self) -> bool {
+        self.get("loading") == "1"
+    }
+
     /// How many replicas follow it now.
     pub(super) fn replicas(&self) -> u32 {
         self.get("connected_slaves").parse().unwrap_or(0)
@@ -70,6 +106,12 @@ impl Info {
     /// lacks that; with `no` one that lost its power does.
     pub(super) fn keeps_its_data(&self) -> bool {
         self.has_append_only_file() && self.get(APPENDFSYNC) == "always"
+    }
+
+    /// The same, of all that it has answered: an append-only file that was switched on is none until all is written to it once.
+    fn has_written_all(&self) -> bool {
+        let is_none = |key| matches!(self.get(key), "0" | "");
+        self.keeps_its_data() && is_none("aof_rewrite_in_progress") && is_none("aof_rewrite_scheduled")
     }
 
     fn has_append_only_file(&self) -> bool {
@@ -92,6 +134,12 @@ impl Info {
                 ErrorKind::Unsupported,
                 format!("the server has version {version:?}, which is too old"),
                 "use Redis 6.2 or later",
+            )
+        } else if self.is_loading() {
+            (
+                ErrorKind::Unavailable,
+                "the server is still reading its data".to_owned(),
+                "try again when it has read it",
             )
         } else if mode == "sentinel" {
             (
@@ -138,12 +186,13 @@ impl Info {
     }
 
     /// The guard that a life of a server needs that nobody has met before, at `now_us` of its clock, and why. `before` is
-    /// the server that was known here.
+    /// the server that was known here; `last` the life that left its data behind.
     fn guard(
         &self,
         config: &RedisConfig,
         now_us: u64,
         before: Option<&str>,
+        last: Option<Met<'_>>,
     ) -> Option<(Guard, &'static str)> {
         let length_us = micros(config.max_lease);
         let uptime: u64 = self.get("uptime_in_seconds").parse().unwrap_or(0);
@@ -151,6 +200,7 @@ impl Info {
         let up_us = uptime.saturating_sub(1) * 1_000_000;
         let long_up = up_us >= length_us;
         let another = before.is_some_and(|before| before != self.run_id());
+        let has_all = self.keeps_its_data() && last.is_some_and(|last| last.writes_first);
         let (ends_us, why) = if config.restart_guard == RestartGuard::Off {
             return None;
         } else if self.was_promoted() {
@@ -158,7 +208,7 @@ impl Info {
             (now_us + length_us, "a replica became the primary and may lack locks")
         } else if long_up && another {
             (now_us + length_us, "another server took the place of the one that was known")
-        } else if long_up || (config.restart_guard == RestartGuard::On && self.keeps_its_data()) {
+        } else if long_up || (config.restart_guard == RestartGuard::On && has_all) {
             return None;
         } else {
             let why = "the server was started a short while ago and may have forgotten locks";
@@ -168,9 +218,17 @@ impl Info {
     }
 }
 
+/// Asks a server what it is. One that still reads its data, which says wrong things about itself, is waited for, for a while.
 pub(super) async fn info(connection: &mut impl ConnectionLike) -> RedisResult<Info> {
-    let text: String = redis::cmd("INFO").query_async(connection).await?;
-    let mut info = Info::parse(&text);
+    let start = Instant::now();
+    let mut info = loop {
+        let text: String = redis::cmd("INFO").query_async(connection).await?;
+        let info = Info::parse(&text);
+        if !info.is_loading() || start.elapsed() > LOADED_WITHIN {
+            break info;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    };
     if info.has_append_only_file() {
         // Whoever may not ask is not told that the server keeps everything.
         let asked: RedisResult<HashMap<String, String>> =
@@ -186,13 +244,13 @@ pub(super) async fn info(connection: &mut impl ConnectionLike) -> RedisResult<In
     Ok(info)
 }
 
-/// Decides whether nobody may get in yet. Who first meets a life of a server decides for all, and writes it down in the
-/// key `met`, which replicas copy: they will find that it speaks of another life than theirs.
+/// Decides whether nobody may get in yet. Who first meets a life of a server decides for all, and writes it down in this
+/// key, which replicas copy: they will find that it speaks of another life than theirs.
 pub(super) async fn decide(
     connection: &mut impl ConnectionLike,
     config: &RedisConfig,
     info: &Info,
-    met: &str,
+    key: &str,
     before: Option<&str>,
 ) -> RedisResult<Incarnation> {
     let life = info.life();
@@ -205,20 +263,26 @@ pub(super) async fn decide(
     }
     let (seconds, rest): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
     let now_us = seconds * 1_000_000 + rest;
-    let written: Option<String> = redis::cmd("GET").arg(met).query_async(connection).await?;
-    let known = written.as_deref().and_then(|text| text.split_once(' '));
-    let ends_us = match known {
-        Some((of, ends)) if of == life => ends.parse().unwrap_or(0),
-        _ => {
-            let guard = info.guard(config, now_us, before);
+    let written: Option<String> = redis::cmd("GET").arg(key).query_async(connection).await?;
+    let met = written.as_deref().and_then(Met::parse);
+    let ends_us = match met {
+        Some(met) if met.life == life => {
+            if met.writes_first && !info.keeps_its_data() {
+                // It was told to write later; or we may not ask, and so cannot vouch for it.
+                Met { writes_first: false, ..met }.write(connection, key).await?;
+            }
+            met.ends_us
+        }
+        last => {
+            let guard = info.guard(config, now_us, before, last);
             if let Some((_, why)) = &guard {
                 tracing::warn!("restart guard: {why}");
             }
-            // What a life before this one had forgotten, this one does not know either, even if it keeps everything.
-            let last_life = known.and_then(|(_, ends)| ends.parse().ok()).unwrap_or(0);
-            let last_life = last_life.min(now_us + micros(config.max_lease));
-            let ends_us = guard.map_or(0, |(guard, _)| guard.ends_us).max(last_life);
-            redis::cmd("SET").arg(met).arg(format!("{life} {ends_us}")).exec_async(connection).await?;
+            // What a life before this one had forgotten, this one does not know either, even if it has all that the other had.
+            let of_last = last.map_or(0, |last| last.ends_us.min(now_us + micros(config.max_lease)));
+            let ends_us = guard.map_or(0, |(guard, _)| guard.ends_us).max(of_last);
+            let met = Met { life: &life, ends_us, writes_first: info.has_written_all() };
+            met.write(connection, key).await?;
             ends_us
         }
     };
@@ -272,6 +336,7 @@ mod tests {
         let check = |lines: &str| info(lines).check(&config, false, false, &address);
         assert!(check("").is_ok());
         for (lines, kind) in [
+            ("loading:1\r\nrole:slave", ErrorKind::Unavailable),
             ("redis_version:6.0.16", ErrorKind::Unsupported),
             ("redis_version:5.0.1", ErrorKind::Unsupported),
             ("redis_mode:sentinel", ErrorKind::Unsupported),
@@ -294,7 +359,9 @@ mod tests {
         let config = RedisConfig::new("h", 1);
         let minute = 60_000_000;
         let ends = |lines: &str, before, config: &RedisConfig| {
-            info(lines).guard(config, 1_000_000_000, before).map(|(guard, _)| guard.ends_us - 1_000_000_000)
+            let last = Met::parse("last 0 writes-first");
+            let guard = info(lines).guard(config, 1_000_000_000, before, last);
+            guard.map(|(guard, _)| guard.ends_us - 1_000_000_000)
         };
         assert_eq!(ends("uptime_in_seconds:0", None, &config), Some(minute));
         assert_eq!(ends("uptime_in_seconds:11", Some("me"), &config), Some(minute - 10_000_000));
@@ -303,6 +370,10 @@ mod tests {
         assert_eq!(ends("uptime_in_seconds:61", Some("other"), &config), Some(minute));
         let kept = "uptime_in_seconds:1\r\naof_enabled:1\r\nappendfsync:always";
         assert_eq!(ends(kept, Some("other"), &config), None);
+        for last in [None, Met::parse("last 0"), Met::parse("last 0 ")] {
+            let guard = info(kept).guard(&config, 1_000_000_000, None, last);
+            assert!(guard.is_some(), "it has all that was left behind, which was not all");
+        }
         for sooner in ["aof_enabled:1", "aof_enabled:1\r\nappendfsync:everysec", "appendfsync:always"] {
             assert_eq!(
                 ends(&format!("uptime_in_seconds:0\r\n{sooner}"), None, &config),
@@ -322,12 +393,25 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_being_made_is_not_complete() {
+        let kept = "aof_enabled:1\r\nappendfsync:always\r\naof_rewrite_scheduled:0";
+        assert!(info(kept).has_written_all());
+        for busy in ["aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1"] {
+            let says = info(&format!("{kept}\r\n{busy}"));
+            assert!(says.keeps_its_data() && !says.has_written_all(), "{busy}");
+        }
+    }
+
+    #[test]
     fn broken_infos_are_refused_or_understood() {
         let examples = [
             "redis_version:7.2.4\r\nrun_id:abc\r\nredis_mode:standalone\r\nrole:master\r\nsecond_repl_offset:-1",
             "redis_version:6.2\nrole:slave\nconnected_slaves:2\naof_enabled:1\nmaxmemory_policy:noeviction",
         ];
         let address: Arc<str> = "redis://h".into();
+        crate::hostile::texts(&["9f1c/-1 1794933239035845 writes-first", "9f1c/17 0 "], |text| {
+            let _ = Met::parse(text);
+        });
         crate::hostile::texts(&examples, |text| {
             let info = Info::parse(text);
             let _ = info.check(&RedisConfig::new("h", 1), false, false, &address);

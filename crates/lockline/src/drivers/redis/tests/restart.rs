@@ -11,6 +11,8 @@ use crate::error::ErrorKind;
 use crate::line::{Mode, Standing};
 
 const LEASE: Duration = Duration::from_secs(3);
+/// A server that has on disk what it answers.
+const WRITES_FIRST: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 async fn guarded(config: RedisConfig) -> (Redis, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
@@ -93,11 +95,13 @@ async fn what_is_written_before_it_is_answered_needs_no_guard() {
     if !included() {
         return;
     }
-    let mut server = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut server = Server::start(&WRITES_FIRST);
     let (redis, _) = guarded(server.config()).await;
     assert_eq!(redis.info().guarantees.fencing, Fencing::Always);
     let held = claim("a", Mode::Exclusive, LEASE);
-    let Standing::In { ticket } = redis.join(&held, true).await.unwrap() else { panic!() };
+    // What was there before it nobody knows.
+    let Standing::Waiting { ticket, .. } = redis.join(&held, true).await.unwrap() else { panic!() };
+    gets_in(&redis, &place(&held, Some(ticket))).await;
     server.kill();
     server.up();
     let start = Instant::now();
@@ -125,25 +129,60 @@ async fn an_append_only_file_that_is_written_later_is_guarded() {
     assert!(!is_in(&redis.join(&claim("a", Mode::Exclusive, LEASE), false).await.unwrap()));
 }
 
-/// What the life before it may have forgotten, it does not know either.
+/// Its operator has followed our advice: the file is new, and what was held is forgotten.
 #[tokio::test]
-async fn a_life_that_keeps_its_data_goes_on_with_the_guard_of_one_that_did_not() {
+async fn the_first_life_with_an_append_only_file_is_guarded() {
     if !included() {
         return;
     }
-    let mut server = Server::start(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let mut server = Server::start(&[]);
+    let (redis, _) = open(server.config()).await;
+    assert!(is_in(&redis.join(&claim("a", Mode::Exclusive, LEASE), false).await.unwrap()));
+    drop(redis);
+    server.kill();
+    server.up_with(&WRITES_FIRST);
+    let (redis, _) = guarded(server.config()).await;
+    assert!(!is_in(&redis.join(&claim("a", Mode::Exclusive, LEASE), false).await.unwrap()));
+}
+
+/// It answers now and then while it reads, and says that it has no such file.
+#[tokio::test]
+async fn a_server_that_still_reads_its_data_is_waited_for() {
+    if !included() {
+        return;
+    }
+    let mut server = Server::start(&WRITES_FIRST);
+    let mut much = redis::pipe();
+    for n in 0..4096 {
+        much.set(n, "").ignore();
+    }
+    much.exec_async(&mut server.operator().await).await.unwrap();
+    server.kill();
+    // For each key it reads it waits for so many microseconds.
+    server.up_with(&[&WRITES_FIRST[..], &["--key-load-delay", "200"]].concat());
+    let start = Instant::now();
+    let (redis, _) = open(server.config()).await;
+    assert_eq!(redis.info().guarantees.fencing, Fencing::Always);
+    assert!(start.elapsed() > Duration::from_millis(200 * 4096 / 1000 / 2), "it had read all already");
+}
+
+/// What the life before it may have forgotten, it does not know either.
+#[tokio::test]
+async fn a_guard_goes_on_when_its_server_is_started_again() {
+    if !included() {
+        return;
+    }
+    let mut server = Server::start(&WRITES_FIRST);
     let ends = async |redis: &Redis| {
         let answer = redis.line().plain("get", &redis::Cmd::get("lockline:life")).await.unwrap();
         let redis::Value::BulkString(life) = answer else { panic!("no life: {answer:?}") };
-        String::from_utf8(life).unwrap().split_once(' ').expect("when its guard ends").1.to_owned()
+        String::from_utf8(life).unwrap().split(' ').nth(1).expect("when its guard ends").to_owned()
     };
     let (redis, _) = guarded(server.config()).await;
     let before = ends(&redis).await;
     drop(redis);
-    // It answers before it writes.
-    tokio::time::sleep(Duration::from_millis(1200)).await;
     server.kill();
-    server.up_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    server.up();
     let (redis, _) = guarded(server.config()).await;
     assert_eq!(ends(&redis).await, before);
     let first = claim("a", Mode::Exclusive, LEASE);
