@@ -206,6 +206,7 @@ async fn whoever_waited_for_a_guard_gets_in_by_a_client_that_knows_none() {
     let waits = on("a renewal");
     assert!(matches!(guarded.join(&waits, true).await.unwrap(), Standing::Waiting { ahead: 0, .. }));
     assert!(is_in(&redis.renew(&[place(&waits, None)]).await.unwrap()[0]));
+    assert_eq!(heard.next().await.1.id, waits.id);
 
     for may_wait in [true, false] {
         let (waits, next) = (on("a join"), on("a join"));
