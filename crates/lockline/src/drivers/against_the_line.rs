@@ -1,7 +1,7 @@
 //! Generated histories, run on the pure machine and on an engine, must agree step by step: answers, bells, views.
 //! Each driver's tests bring their engine as a [`Subject`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,9 @@ pub(crate) trait Subject {
     /// It has one ticket counter for all lines, and drops with every verb what lapsed in any of them; its tickets are
     /// counted on another clock than its leases, which never goes back.
     const ONE_LEDGER: bool;
+
+    /// It renews the places of a line in the order of their tickets, and not as asked: whoever waits then finds those before it renewed.
+    const RENEWS_BY_TICKET: bool = false;
 
     fn driver(&self) -> &dyn Driver;
 
@@ -326,11 +329,12 @@ impl<S: Subject> Pair<S> {
         self.tick_others(None, rung);
         let places: Vec<(usize, Place)> =
             places.iter().map(|&(name, id, how)| (name, self.place(name, id, how, lease_ms, last))).collect();
-        let mut expected = Vec::new();
-        for (name, place) in &places {
+        let mut expected = vec![Standing::Unsure; places.len()];
+        for nth in order_of_renewals::<S>(&places) {
+            let (name, place) = &places[nth];
             let step = self.lines.get_mut(name).unwrap().renew(now, place);
             note(*name, step.bells, rung);
-            expected.push(step.answer);
+            expected[nth] = step.answer;
         }
         let asked: Vec<Place> = places.iter().map(|(_, place)| place.clone()).collect();
         let answers = self.subject.driver().renew(&asked).await.unwrap();
@@ -393,6 +397,15 @@ fn claim(name: usize, id: u128, mode: Mode, lease_ms: u64, identity: Option<u8>)
         identity: identity.map(|identity| format!("identity {identity}").into()),
         primitive: Primitive::Mutex,
     }
+}
+
+fn order_of_renewals<S: Subject>(places: &[(usize, Place)]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    let each: HashSet<_> = places.iter().map(|(name, place)| (name, place.id)).collect();
+    if S::RENEWS_BY_TICKET && each.len() == places.len() {
+        order.sort_by_key(|&nth| (places[nth].0, places[nth].1.ticket));
+    }
+    order
 }
 
 fn note(name: usize, bells: Vec<Bell>, into: &mut Vec<Rung>) {

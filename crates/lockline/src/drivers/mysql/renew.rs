@@ -25,10 +25,10 @@ impl Verbs {
                 None => rest.push((nth, line, place)),
             }
         }
-        let ids: HashSet<_> = rest.iter().map(|(_, line, place)| (line, place.id)).collect();
+        let each: HashSet<_> = lines.iter().zip(places).map(|(line, place)| (line, place.id)).collect();
         // A place that is asked for twice is renewed in the order that was asked for.
-        if ids.len() == rest.len() {
-            // As the server counts places.
+        if each.len() == places.len() {
+            // As the server counts places; and whoever waits finds those before it renewed.
             rest.sort_by_key(|(_, line, place)| (*line, place.ticket));
         }
         let in_order: Vec<(u128, &Place)> = rest.iter().map(|(_, line, place)| (*line, *place)).collect();

@@ -33,6 +33,7 @@ impl Procedures {
 
 impl Subject for Procedures {
     const ONE_LEDGER: bool = false;
+    const RENEWS_BY_TICKET: bool = true;
 
     fn driver(&self) -> &dyn Driver {
         &self.mysql
