@@ -1,38 +1,24 @@
-//! One connection that many callers share, made again for as long as it takes; and the notifications that come over it.
+//! One connection that many callers share, made again for as long as it takes.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinHandle;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{Client, Row, Statement};
 
-use super::config::{Pooler, PostgresConfig};
+use super::config::PostgresConfig;
+use super::dial::Maker;
 use super::error::explain;
-use super::{schema, tls};
+use super::tls;
 use crate::driver::Bells;
-use crate::drivers::relational::decode_bell;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long one attempt to connect may take.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Pauses between attempts to connect again: from the first to the longest, for as long as it takes.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// After how long without an acknowledgement a connection is given up.
-const SILENT_FOR: Duration = Duration::from_secs(10);
-
-/// Settings of the session. There is no limit for a statement on purpose: one that waits for a synchronous standby would be
-/// called done when the limit ends, although the standby does not have it. One row is found by its index: a bitmap, which
-/// the planner takes for as good while it knows nothing of the table, is more work.
-const SESSION: &str = "-c default_transaction_isolation=read\\ committed -c lock_timeout=5s -c statement_timeout=0 \
-     -c idle_in_transaction_session_timeout=10s -c client_min_messages=warning \
-     -c enable_seqscan=off -c enable_bitmapscan=off";
+pub(super) const SILENT_FOR: Duration = Duration::from_secs(10);
 
 /// A value with its type, because a pooler knows no prepared statements; owned, because a statement outlives its caller there.
 pub(super) type Param = (Box<dyn ToSql + Send + Sync>, Type);
@@ -57,7 +43,7 @@ pub(super) enum Ask {
     View,
 }
 
-const ASKS: [(Ask, &str); 10] = [
+pub(super) const ASKS: [(Ask, &str); 10] = [
     (Ask::JoinAlone, include_str!("sql/join_alone.sql")),
     (Ask::Join, "SELECT \"lockline\".join($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14)"),
     (Ask::Renew, "SELECT \"lockline\".renew($1,$2,$3,$4,$5,$6)"),
@@ -88,21 +74,21 @@ enum State {
 
 /// A session.
 #[derive(Debug)]
-struct Live {
-    client: Client,
-    texts: Vec<String>,
+pub(super) struct Live {
+    pub(super) client: Client,
+    pub(super) texts: Vec<String>,
     /// Prepared, unless a pooler may give every statement another session.
-    prepared: Vec<Statement>,
+    pub(super) prepared: Vec<Statement>,
     /// Behind a pooler one statement goes at a time. PgBouncer 1.18 gives the session to somebody else as soon as the first of
     /// several is answered, and the other answers with it (pgbouncer#759).
-    turn: Option<Arc<Mutex<()>>>,
+    pub(super) turn: Option<Arc<Mutex<()>>>,
     /// Ends the session.
-    end: Arc<Notify>,
+    pub(super) end: Arc<Notify>,
 }
 
 /// A task that ends with its owner.
 #[derive(Debug)]
-struct Task(JoinHandle<()>);
+pub(super) struct Task(pub(super) JoinHandle<()>);
 
 impl Drop for Task {
     fn drop(&mut self) {
@@ -253,92 +239,6 @@ fn gone(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, operation, "the runtime of the connection is gone")
 }
 
-/// What a connection is made from.
-struct Maker {
-    config: PostgresConfig,
-    address: Arc<str>,
-    tls: Option<MakeRustlsConnect>,
-    channel: Option<String>,
-    bells: Bells,
-}
-
-impl Maker {
-    /// A session that is ready for verbs and hears its channel, and the task that drives it.
-    async fn connect(&self) -> Result<(Arc<Live>, Task)> {
-        let all = async {
-            let (client, driving, end) = self.dial().await?;
-            let live = self.set_up(client, end).await?;
-            Ok((Arc::new(live), driving))
-        };
-        tokio::time::timeout(CONNECT_WITHIN, all).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unavailable, "connect", "the server does not answer").at(&self.address))
-        })
-    }
-
-    async fn dial(&self) -> Result<(Client, Task, Arc<Notify>)> {
-        let config = self.settings();
-        let fail = |e: tokio_postgres::Error| explain("connect", &self.address, &e, false);
-        let end = Arc::new(Notify::new());
-        // Two types of connection, and no other difference.
-        let (client, driving) = match &self.tls {
-            Some(tls) => {
-                let (client, connection) = config.connect(tls.clone()).await.map_err(fail)?;
-                (client, tokio::spawn(drive(connection, self.bells.clone(), end.clone())))
-            }
-            None => {
-                let (client, connection) = config.connect(NoTls).await.map_err(fail)?;
-                (client, tokio::spawn(drive(connection, self.bells.clone(), end.clone())))
-            }
-        };
-        Ok((client, Task(driving), end))
-    }
-
-    fn settings(&self) -> Config {
-        let PostgresConfig { hosts, login, pooler, .. } = &self.config;
-        let mut settings = Config::new();
-        for (host, port) in hosts {
-            settings.host(host).port(*port);
-        }
-        settings.user(&login.user).dbname(&login.database).application_name("lockline");
-        if let Some(password) = &login.password {
-            settings.password(password);
-        }
-        if *pooler == Pooler::None {
-            settings.options(SESSION);
-        }
-        settings.ssl_mode(if self.tls.is_some() { SslMode::Require } else { SslMode::Disable });
-        settings.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        settings.connect_timeout(CONNECT_WITHIN).tcp_user_timeout(SILENT_FOR);
-        settings.keepalives_idle(SILENT_FOR).keepalives_interval(SILENT_FOR / 5).keepalives_retries(3);
-        settings
-    }
-
-    async fn set_up(&self, client: Client, end: Arc<Notify>) -> Result<Live> {
-        let schema = &self.config.schema;
-        schema::prepare(&client, schema, &self.address).await?;
-        let fail = |e: tokio_postgres::Error| explain("connect", &self.address, &e, false);
-        let is_ours = self.config.pooler == Pooler::None;
-        let settings = if is_ours { "" } else { include_str!("sql/settings.sql") };
-        let text = |text: &str| schema::in_schema(text, schema).replace("{settings}", settings);
-        let texts: Vec<String> = ASKS.iter().map(|(_, one)| text(one)).collect();
-        let mut prepared = Vec::new();
-        if is_ours {
-            for text in &texts {
-                prepared.push(client.prepare(text).await.map_err(fail)?);
-            }
-            // For this session, whatever the server is told later: a grant that a crash takes back gives two holders.
-            let keep = "SELECT set_config('synchronous_commit', \
-                 coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)";
-            client.batch_execute(keep).await.map_err(fail)?;
-        }
-        if let Some(channel) = &self.channel {
-            client.batch_execute(&format!("LISTEN \"{channel}\"")).await.map_err(fail)?;
-        }
-        let turn = (self.config.pooler == Pooler::Transaction).then(Arc::default);
-        Ok(Live { client, texts, prepared, turn, end })
-    }
-}
-
 /// Keeps a connection up for as long as its owner lives.
 async fn supervise(maker: Maker, mut driving: Task, tell: watch::Sender<State>) {
     loop {
@@ -366,40 +266,5 @@ async fn supervise(maker: Maker, mut driving: Task, tell: watch::Sender<State>) 
         let _ = tell.send(State::Up(live));
         // Bells were lost while nobody listened; from now on they come again, so whoever looks now misses none.
         maker.bells.look_at_all();
-    }
-}
-
-/// Drives a session and rings its bells, until it ends.
-async fn drive<S, T>(mut connection: tokio_postgres::Connection<S, T>, bells: Bells, end: Arc<Notify>)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
-    loop {
-        let message = {
-            let next = pin!(poll_fn(|context| connection.poll_message(context)));
-            tokio::select! {
-                message = next => message,
-                () = end.notified() => return,
-            }
-        };
-        match message {
-            Some(Ok(AsyncMessage::Notification(notice))) => match decode_bell(notice.payload()) {
-                Some((name, bell)) => bells.ring(&name, &bell),
-                None => tracing::debug!("a notification on our channel is no bell"),
-            },
-            // Our statements give no warnings. What does is a commit that was told to wait no longer for its synchronous
-            // standby: its answer, which follows, would say that it was done.
-            Some(Ok(AsyncMessage::Notice(notice))) if notice.severity() == "WARNING" => {
-                tracing::warn!(warning = notice.message(), "the server warns; its answers are not believed");
-                return;
-            }
-            Some(Ok(_)) => {}
-            Some(Err(error)) => {
-                tracing::debug!(%error, "the connection to the server failed");
-                return;
-            }
-            None => return,
-        }
     }
 }

@@ -3,6 +3,7 @@
 mod bits;
 mod config;
 mod connection;
+mod dial;
 mod error;
 mod schema;
 mod tls;
