@@ -13,7 +13,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::config::{Pooler, PostgresConfig};
 use super::connection::{ASKS, Live, SILENT_FOR, Task};
-use super::error::explain;
+use super::error::{explain, read_only};
 use super::schema;
 use crate::driver::Bells;
 use crate::drivers::relational::decode_bell;
@@ -36,12 +36,7 @@ async fn takes_writes(client: &Client, address: &Arc<str>) -> Result<()> {
     let answers = client.simple_query("SHOW transaction_read_only").await;
     let answers = answers.map_err(|e| explain("connect", address, &e, false))?;
     let is_on = |message: &SimpleQueryMessage| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
-    if !answers.iter().any(is_on) {
-        return Ok(());
-    }
-    let message = "the server is read-only: a standby, or an old primary after a failover";
-    let hint = "name the primary, or all servers: postgres://user@a,b/database";
-    Err(Error::new(ErrorKind::Unavailable, "connect", message).hint(hint).at(address))
+    if answers.iter().any(is_on) { Err(read_only(address)) } else { Ok(()) }
 }
 
 /// What a connection is made from.

@@ -7,6 +7,18 @@ use tokio_postgres::Error as PgError;
 
 use crate::error::{Error, ErrorKind};
 
+/// What is to be said of a server that takes no writes: kind, message and hint.
+const READ_ONLY: (ErrorKind, &str, &str) = (
+    ErrorKind::Unavailable,
+    "the server is read-only: a standby, or an old primary after a failover",
+    "name the primary, or all servers: postgres://user@a,b/database",
+);
+
+pub(super) fn read_only(address: &Arc<str>) -> Error {
+    let (kind, message, hint) = READ_ONLY;
+    Error::new(kind, "connect", message).hint(hint).at(address)
+}
+
 /// As the caller sees it. `sent` tells that the statement may have reached the server.
 pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &PgError, sent: bool) -> Error {
     let code = error.code().map_or("", |code| code.code());
@@ -22,11 +34,7 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &PgErr
             "the guide of the postgres driver has the shortest grants that work",
         ),
         "3D000" => (ErrorKind::Unsupported, "the server has no such database", "create it, or name another"),
-        "25006" => (
-            ErrorKind::Unavailable,
-            "the server is read-only: a standby, or an old primary after a failover",
-            "name the primary, or all servers: postgres://user@a,b/database",
-        ),
+        "25006" => READ_ONLY,
         "53100" => (
             ErrorKind::Full,
             "the server's disk is full",

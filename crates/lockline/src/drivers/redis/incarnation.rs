@@ -8,6 +8,7 @@ use redis::RedisResult;
 use redis::aio::ConnectionLike;
 
 use super::config::{RedisConfig, RestartGuard};
+use super::met::Met;
 use super::scripts::{Loaded, texts};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -33,33 +34,6 @@ pub(super) struct Incarnation {
 pub(super) struct Guard {
     pub(super) ends_us: u64,
     pub(super) length_us: u64,
-}
-
-/// What is written down about a life, by whoever meets it first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Met<'a> {
-    life: &'a str,
-    /// Until when nobody gets in; 0 if somebody may.
-    ends_us: u64,
-    /// Whether all that it answers is on disk before. Only what such a life has left behind is complete: what its successor says of
-    /// itself was perhaps set when it was started, over an append-only file that lacks a second, or that is new and empty.
-    writes_first: bool,
-}
-
-const WRITES_FIRST: &str = "writes-first";
-
-impl Met<'_> {
-    fn parse(text: &str) -> Option<Met<'_>> {
-        let mut words = text.split(' ');
-        let (life, ends_us) = (words.next()?, words.next()?.parse().ok()?);
-        Some(Met { life, ends_us, writes_first: words.next() == Some(WRITES_FIRST) })
-    }
-
-    async fn write(&self, connection: &mut impl ConnectionLike, key: &str) -> RedisResult<()> {
-        let Met { life, ends_us, writes_first } = self;
-        let more = if *writes_first { WRITES_FIRST } else { "" };
-        redis::cmd("SET").arg(key).arg(format!("{life} {ends_us} {more}")).exec_async(connection).await
-    }
 }
 
 /// What `INFO` says.

@@ -14,6 +14,7 @@ mod lent;
 mod link;
 mod live;
 mod map;
+mod met;
 mod outbox;
 mod pass;
 mod replicas;

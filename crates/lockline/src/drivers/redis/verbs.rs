@@ -237,38 +237,41 @@ impl Connection {
     pub(in crate::drivers) async fn leave(&self, place: &Place) -> Result<()> {
         let line = hash_of(place.name.as_str());
         // Whoever has a loan is alone in its line.
-        let how = self.lent.leave(line, place.id);
-        if let (Leaving::Back(loan), Some(live)) = (&how, self.lends())
-            && loan.is_on(&live)
-            && self.write_loan("leave", loan, &live, "", u128::from(IDLE_MS)).await?
-        {
-            if let Leaving::Back(loan) = how {
-                self.lent.idle(line, loan);
+        let mut asks = false;
+        match (self.lent.leave(line, place.id), self.lends()) {
+            (Leaving::Back(loan), Some(live)) if loan.is_on(&live) => {
+                if self.write_loan("leave", &loan, &live, "", u128::from(IDLE_MS)).await? {
+                    self.lent.idle(line, loan);
+                    return Ok(());
+                }
             }
-            return Ok(());
+            (Leaving::Asking, _) => asks = true,
+            (Leaving::Back(_) | Leaving::Usual, _) => {}
         }
-        Box::pin(self.leave_line(line, place, &how)).await
+        Box::pin(self.leave_line(line, place, asks)).await
     }
 
-    async fn leave_line(&self, line: u128, place: &Place, how: &Leaving) -> Result<()> {
+    /// With `asks`, it asks for the line if it leaves alone.
+    async fn leave_line(&self, line: u128, place: &Place, asks: bool) -> Result<()> {
         // Another one's leave may have its join in hand.
         self.partners.turns.over(place.id).await;
-        let Some(partner) = self.partners.take(line) else { return self.leave_alone(line, place, how).await };
+        let Some(partner) = self.partners.take(line) else {
+            return self.leave_alone(line, place, asks).await;
+        };
         match self.pass(line, place, &partner).await? {
             Some(joined) => partner.joined(joined),
             // It goes alone, when this has left.
-            None => return self.leave_alone(line, place, how).await.map(|()| drop(partner)),
+            None => return self.leave_alone(line, place, asks).await.map(|()| drop(partner)),
         }
         Ok(())
     }
 
-    async fn leave_alone(&self, line: u128, place: &Place, how: &Leaving) -> Result<()> {
-        let more = match how {
-            Leaving::Asking => Some("l"),
-            Leaving::Back(_) | Leaving::Usual => {
-                self.lent.forget(line);
-                self.busy.has(line).then_some("m")
-            }
+    async fn leave_alone(&self, line: u128, place: &Place, asks: bool) -> Result<()> {
+        let more = if asks {
+            Some("l")
+        } else {
+            self.lent.forget(line);
+            self.busy.has(line).then_some("m")
         };
         let (key, sent) = (key_of(&self.config.space, line), Instant::now());
         let fill = |cmd: &mut Cmd| {

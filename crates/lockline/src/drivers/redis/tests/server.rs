@@ -1,5 +1,6 @@
 //! A server of a test's own.
 
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -76,6 +77,16 @@ impl Server {
 
     pub(crate) fn config(&self) -> RedisConfig {
         RedisConfig::new("127.0.0.1", self.port)
+    }
+
+    /// What it answers to one command, whatever state it is in.
+    pub(crate) fn says(&self, command: &str) -> String {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line
     }
 
     /// A connection beside the driver's, for what an operator does.
