@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lockline::Name;
-use lockline::driver::{Driver, DriverInfo, Query, Verb};
+use lockline::driver::{Driver, DriverInfo, Guarantees, Query, Verb};
 use lockline::line::{Claim, LineView, Place, Standing, Ticket};
 
 /// How many verbs were sent.
@@ -72,6 +72,10 @@ impl Counting {
 impl Driver for Counting {
     fn info(&self) -> &DriverInfo {
         self.inner.info()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use lockline::driver::{BellBoard, Bells, Driver, DriverInfo, Query, Verb};
+use lockline::driver::{BellBoard, Bells, Driver, DriverInfo, Guarantees, Query, Verb};
 use lockline::line::{Bell, Claim, ClaimId, LineView, News, Place, Standing, Ticket};
 use lockline::{Error, ErrorKind, Name, Result};
 
@@ -294,6 +294,10 @@ impl FaultyDriver {
 impl Driver for FaultyDriver {
     fn info(&self) -> &DriverInfo {
         self.engine.info()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.engine.guarantees()
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

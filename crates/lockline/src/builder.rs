@@ -23,6 +23,7 @@ use crate::drivers::zookeeper::{Zookeeper, ZookeeperConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::bells::Board;
 use crate::hold::client::{Client, Settings};
+use crate::hold::promises::Promises;
 use crate::line::Who;
 use crate::locks::Locks;
 use crate::name::Name;
@@ -111,7 +112,9 @@ impl Builder {
         self
     }
 
-    /// Demands a row of the guarantees page: connecting to an engine that promises less fails.
+    /// Demands a row of the guarantees page: connecting to an engine that promises less fails. If an operator weakens the
+    /// engine later, nothing more is granted, and what is held is lost within a lease
+    /// ([`LossReason::Weakened`](crate::LossReason::Weakened)).
     ///
     /// Default: nothing is demanded, because a lock for efficiency (do not do it twice) needs no promise.
     #[must_use]
@@ -309,22 +312,15 @@ impl Builder {
 
     fn start(self, driver: Arc<dyn Driver>, board: Arc<Board>) -> Result<Locks> {
         let driver = self.layer.as_ref().map_or_else(|| driver.clone(), |Layer(layer)| layer(driver.clone()));
-        let offered = driver.info().guarantees;
-        if let Some(demanded) = self.demanded.filter(|demanded| !offered.meets(*demanded)) {
-            let message = format!("this engine promises: {offered}; demanded: {demanded}");
-            return Err(Error::new(ErrorKind::Unsupported, "connect", message)
-                .at(&driver.info().address)
-                .hint(
-                    "choose an engine whose row on the guarantees page is at least as strong, or demand less",
-                ));
-        }
+        let promises = Promises::new(self.demanded, driver.guarantees());
+        promises.check("connect", driver.guarantees()).map_err(|e| e.at(&driver.info().address))?;
         let settings = Settings {
             lease: self.lease,
             prefix: self.prefix,
             who: Arc::new(this_process(self.owner)),
             most_claims: self.most_claims,
         };
-        Ok(Locks::of(Client::start(driver, board, self.clock, settings)))
+        Ok(Locks::of(Client::start(driver, board, self.clock, settings, promises)))
     }
 }
 

@@ -49,10 +49,16 @@ pub type Bells = Arc<dyn BellBoard>;
 /// The future of a verb.
 pub type Verb<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// An engine's six verbs. See the [module](self) for what each of them promises.
+/// An engine's verbs. See the [module](self) for what each of them promises.
 pub trait Driver: Send + Sync + fmt::Debug + 'static {
-    /// What this engine is, and what it can promise.
+    /// What this engine is.
     fn info(&self) -> &DriverInfo;
+
+    /// What a lock on this engine can promise *now*: a row of the guarantees page, read from the engine's own settings.
+    ///
+    /// An operator may weaken an engine while it runs, and then the row says less within a lease of any claim: a driver
+    /// reads the settings it depends on with what it sends for `join` and `renew`. Never blocks.
+    fn guarantees(&self) -> Guarantees;
 
     /// Stands a claim in line, or finds it there and extends it. With `wait = false` a claim that is not in at once
     /// leaves nothing behind, and the answer is [`Standing::Out`].
@@ -91,15 +97,13 @@ impl Query {
     }
 }
 
-/// What an engine is, and what it can promise.
+/// What an engine is.
 #[derive(Clone, Debug)]
 pub struct DriverInfo {
     /// The driver's short name, as in URLs and metrics: `sqlite`, `redis`.
     pub driver: &'static str,
     /// The engine's address without secrets, as shown in errors.
     pub address: Arc<str>,
-    /// What it can promise.
-    pub guarantees: Guarantees,
 }
 
 /// What a lock on this engine can promise: a row of the guarantees page.

@@ -105,6 +105,20 @@ impl Error {
         self
     }
 
+    /// The same once more, for somebody else who has to be told: its cause as a text.
+    pub(crate) fn again(&self) -> Error {
+        let Inner { kind, operation, message, name, engine, hint, source } = &*self.0;
+        Error(Box::new(Inner {
+            kind: *kind,
+            operation,
+            message: message.clone(),
+            name: name.clone(),
+            engine: engine.clone(),
+            hint: hint.clone(),
+            source: source.as_ref().map(|source| source.to_string().into()),
+        }))
+    }
+
     /// What the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -180,6 +194,9 @@ pub enum LossReason {
     Unreachable,
     /// It was held for as long as `max_hold` allows.
     MaxHold,
+    /// The engine was set up anew while it ran, and promises less than the client demanded
+    /// ([`Builder::require`](crate::Builder::require)).
+    Weakened,
     /// The client was shut down.
     Shutdown,
     /// This process is a fork of the one that holds it.
@@ -195,6 +212,7 @@ impl LossReason {
             LossReason::Forgotten => "forgotten",
             LossReason::Unreachable => "unreachable",
             LossReason::MaxHold => "max_hold",
+            LossReason::Weakened => "weakened",
             LossReason::Shutdown => "shutdown",
             LossReason::Forked => "forked",
         }
@@ -209,6 +227,7 @@ impl fmt::Display for LossReason {
             LossReason::Forgotten => "the engine forgot it",
             LossReason::Unreachable => "the engine could not be reached until its lease ran out",
             LossReason::MaxHold => "it was held for as long as max_hold allows",
+            LossReason::Weakened => "the engine now promises less than was demanded",
             LossReason::Shutdown => "the client was shut down",
             LossReason::Forked => "this process is a fork of its holder",
         })

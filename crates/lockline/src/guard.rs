@@ -70,9 +70,10 @@ impl Guard {
         self.grips().map(|grip| (self.user_name(grip), fence_of(grip)))
     }
 
-    /// What this lock's engine can promise.
+    /// What this lock's engine can promise now. An operator may weaken it while the lock is held: a client that relies on
+    /// a row demands it ([`Builder::require`](crate::Builder::require)), and loses the lock then.
     pub fn guarantees(&self) -> Guarantees {
-        self.first.client().driver.info().guarantees
+        self.first.client().driver.guarantees()
     }
 
     /// How many replicas had acknowledged the grant, or its last renewal, when it was answered; of several locks, the
@@ -153,7 +154,7 @@ impl Guard {
 }
 
 fn fence_of(grip: &Grip) -> Fence {
-    if grip.client().driver.info().guarantees.fencing == Fencing::None {
+    if grip.client().driver.guarantees().fencing == Fencing::None {
         return Fence::NONE;
     }
     Fence::new(grip.ticket().get(), grip.mode() == Mode::Exclusive)

@@ -55,6 +55,7 @@ mod locks;
 mod model;
 mod name;
 mod owner;
+mod pause;
 mod primitive;
 #[cfg(test)]
 mod simulation;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::builder::Builder;
-use crate::driver::{DriverInfo, Query};
+use crate::driver::{DriverInfo, Guarantees, Query};
 use crate::drivers::memory::Memory;
 #[cfg(feature = "sqlite")]
 use crate::drivers::sqlite::SqliteConfig;
@@ -81,9 +81,15 @@ impl Locks {
         Locks::builder().sqlite(SqliteConfig::new(path)).await
     }
 
-    /// What the engine is, and what it can promise.
+    /// What the engine is.
     pub fn info(&self) -> &DriverInfo {
         self.client.driver.info()
+    }
+
+    /// What the engine can promise now: a row of the guarantees page. It is read from the engine's own settings, and says
+    /// less within a lease of any lock of this client when an operator weakens them.
+    pub fn guarantees(&self) -> Guarantees {
+        self.client.driver.guarantees()
     }
 
     pub(crate) fn departures(&self) -> Arc<Departures> {

@@ -13,7 +13,7 @@ pub(crate) fn ls(args: LsArgs) -> Result<u8, Failure> {
     let engine = Engine::of(args.engine.on)?;
     on_runtime(async {
         let (lines, fencing) = match engine.open_to_look().await? {
-            Some(locks) => (locks.view(&args.prefix).await?, locks.info().guarantees.fencing),
+            Some(locks) => (locks.view(&args.prefix).await?, locks.guarantees().fencing),
             None => (Vec::new(), Fencing::None),
         };
         if args.json {

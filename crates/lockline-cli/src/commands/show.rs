@@ -16,7 +16,7 @@ pub(crate) fn show(args: ShowArgs) -> Result<u8, Failure> {
     engine.check(&args.name)?;
     on_runtime(async {
         let (line, fencing) = match engine.open_to_look().await? {
-            Some(locks) => (locks.show(&args.name).await?, locks.info().guarantees.fencing),
+            Some(locks) => (locks.show(&args.name).await?, locks.guarantees().fencing),
             None => (LineView::free(Name::new(&args.name)?), Fencing::None),
         };
         if args.json {

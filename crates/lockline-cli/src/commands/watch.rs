@@ -70,7 +70,7 @@ fn changes(seen: &mut Seen, lines: Vec<LineView>) -> Vec<LineView> {
 
 async fn follow(locks: &Locks, prefix: &str, as_json: bool) -> Result<u8, Failure> {
     let mut seen = Seen::new();
-    let fencing = locks.info().guarantees.fencing;
+    let fencing = locks.guarantees().fencing;
     loop {
         for line in changes(&mut seen, locks.view(prefix).await?) {
             if as_json {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use super::bells::NoRoom;
-use super::client::{Client, Departing, FIRST_PAUSE, next_pause};
+use super::client::{Client, Departing, PAUSES};
 use super::grip::Grip;
 use super::keeper::{self, BELL_IS_DUE};
 use super::spot::Spot;
@@ -94,6 +94,8 @@ async fn get(client: &Arc<Client>, request: &Request, patience: Patience) -> Res
             Ending::Again => continue,
             Ending::In => {}
         }
+        // Whatever the join's answer told of the engine is known now.
+        client.check_promises().map_err(|e| e.about(&request.name))?;
         if attempt.begin_hold(request).await? {
             return Ok(Some(attempt.into_grip(began)));
         }
@@ -147,11 +149,18 @@ impl Attempt {
                 Phase::Lost(LossReason::Evicted | LossReason::Forgotten) => {
                     return Err(self.error(ErrorKind::Evicted, "it was evicted while it waited"));
                 }
+                Phase::Lost(LossReason::Weakened) => {
+                    self.client.check_promises().map_err(|e| e.about(&self.spot.claim.name))?;
+                    return Ok(Ending::Again);
+                }
                 Phase::Lost(LossReason::Shutdown) => {
                     return Err(self.error(ErrorKind::Closed, "the client was shut down"));
                 }
                 Phase::Lost(_) => return Ok(Ending::Again),
-                Phase::Joining | Phase::Waiting if patience.is_over(now) => return Ok(Ending::Busy),
+                Phase::Joining | Phase::Waiting if patience.is_over(now) => {
+                    // Whether it would be free now nobody knows while the engine does not answer.
+                    return self.spot.trouble().map_or(Ok(Ending::Busy), Err);
+                }
                 Phase::Joining | Phase::Waiting => {}
             }
             let until = self.spot.valid_until();
@@ -185,7 +194,7 @@ impl Attempt {
         let lease = self.spot.claim.lease;
         let mut sent = self.client.now();
         let give_up = sent + lease;
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = PAUSES;
         loop {
             let joined =
                 self.client.call("join", lease, self.client.driver.join(&self.spot.claim, wait)).await;
@@ -208,18 +217,19 @@ impl Attempt {
                 }
                 Err(error) => error.about(&self.spot.claim.name),
             };
+            let pause = pauses.next();
             let retry_at = now + pause;
             if !error.kind().is_transient() || error.kind() == ErrorKind::Full || retry_at >= give_up {
                 return Err(error);
             }
+            // An engine that cannot be asked has not said that the lock is taken.
             if patience.is_over(retry_at) {
-                return Ok(None);
+                return Err(error);
             }
             if let Phase::Lost(LossReason::Shutdown) = self.spot.look(now) {
                 return Err(self.error(ErrorKind::Closed, "the client was shut down"));
             }
             tokio::time::sleep(pause).await;
-            pause = next_pause(pause);
             sent = self.client.now();
         }
     }
@@ -253,7 +263,7 @@ impl Attempt {
         if !mutant!(FixedFromLastSending) {
             self.spot.ends_at(first_sent, valid_until(first_sent, lease), LossReason::Expired);
         }
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = PAUSES;
         loop {
             if mutant!(FixedFromLastSending) {
                 first_sent = self.client.now();
@@ -270,7 +280,6 @@ impl Attempt {
                     if self.spot.look(now) != Phase::In {
                         return Ok(());
                     }
-                    tokio::time::sleep(pause).await;
                 }
                 Ok(standings) => {
                     if let Some(standing) = standings.first() {
@@ -282,9 +291,9 @@ impl Attempt {
                 Err(error) if self.spot.look(now) != Phase::In => {
                     return Err(error.about(&self.spot.claim.name));
                 }
-                Err(_) => tokio::time::sleep(pause).await,
+                Err(_) => {}
             }
-            pause = next_pause(pause);
+            tokio::time::sleep(pauses.next()).await;
         }
     }
 

@@ -12,6 +12,7 @@ use super::validity::Phase;
 use crate::driver::BellBoard;
 use crate::line::{Bell, ClaimId, News, Place};
 use crate::name::Name;
+use crate::pause::chance;
 use crate::sync::locked;
 use crate::time::{Clock, Time};
 
@@ -21,6 +22,8 @@ pub(crate) struct Board {
     /// How long the keeper sleeps when nothing is due: a little less than the time to a first renewal. If it slept for
     /// longer, every lock that is taken and released quickly would wake it for nothing.
     idle: Duration,
+    /// Where this client's grid begins: all clients of a host have the same clock, and would renew in the same instants.
+    phase: u64,
     state: Mutex<State>,
     /// Wakes the keeper when something is due sooner than it thought.
     pub(crate) keeper: Notify,
@@ -54,7 +57,7 @@ pub(crate) enum NoRoom {
 
 impl Board {
     pub(crate) fn new(clock: Clock, lease: Duration) -> Board {
-        Board { clock, idle: lease / 4, state: Mutex::default(), keeper: Notify::new() }
+        Board { clock, idle: lease / 4, phase: chance(), state: Mutex::default(), keeper: Notify::new() }
     }
 
     /// Hangs a claim on the board, **before** it joins: a bell that rings first must find it.
@@ -85,8 +88,9 @@ impl Board {
     pub(crate) fn look_in(&self, spot: &Spot, interval: Duration) {
         let now = self.clock.now();
         let grid = u64::try_from(interval.as_micros() / 4).unwrap_or(u64::MAX).max(1);
-        let at = (now + interval).as_micros() / grid * grid;
-        self.look_at(spot, Time::from_micros(at).max(now));
+        let at = (now + interval).as_micros();
+        let since_grid_point = at.wrapping_sub(self.phase % grid) % grid;
+        self.look_at(spot, Time::from_micros(at - since_grid_point).max(now));
     }
 
     /// Has the keeper look at a claim at `at`, or when it stops being valid, if that is sooner.

@@ -11,10 +11,12 @@ use tokio::sync::Notify;
 use super::bells::Board;
 use super::keeper;
 use super::meters::Meters;
+use super::promises::Promises;
 use super::spot::Spot;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::line::{Place, Who};
+use crate::pause::Pauses;
 use crate::time::{Clock, Time};
 
 /// What a client was told when it was made.
@@ -34,6 +36,7 @@ pub(crate) struct Client {
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
     pub(crate) meters: Arc<Meters>,
+    promises: Promises,
     runtime: Handle,
     /// The process that made it: in a fork nothing here is ours.
     pid: u32,
@@ -85,6 +88,7 @@ impl Client {
         board: Arc<Board>,
         clock: Clock,
         settings: Settings,
+        promises: Promises,
     ) -> Arc<Client> {
         let client = Arc::new(Client {
             meters: Arc::new(Meters::new(driver.info().driver)),
@@ -92,6 +96,7 @@ impl Client {
             board: board.clone(),
             clock,
             settings,
+            promises,
             runtime: Handle::current(),
             pid: std::process::id(),
             departures: Arc::default(),
@@ -119,6 +124,18 @@ impl Client {
             return Ok(());
         };
         Err(Error::new(ErrorKind::Closed, operation, problem))
+    }
+
+    /// Whether the engine still promises what was demanded, looked at after an answer of it.
+    pub(crate) fn promises_are_kept(&self) -> bool {
+        let offered = self.driver.guarantees();
+        self.promises.note(offered, &self.driver.info().address);
+        self.promises.are_kept(offered)
+    }
+
+    /// The same before something is granted.
+    pub(crate) fn check_promises(&self) -> Result<()> {
+        self.promises.check("lock", self.driver.guarantees()).map_err(|e| self.explain(e))
     }
 
     /// Adds to an error what only the client knows.
@@ -182,17 +199,17 @@ impl Client {
     pub(crate) async fn leave(&self, place: &Place) -> Result<()> {
         let lease = if place.lease.is_zero() { self.settings.lease } else { place.lease };
         let gone_by = self.now() + lease;
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = PAUSES;
         loop {
             let error = match self.call("leave", lease, self.driver.leave(place)).await {
                 Ok(()) => return Ok(()),
                 Err(error) => error.about(&place.name),
             };
+            let pause = pauses.next();
             if !error.kind().is_transient() || self.now() + pause >= gone_by {
                 return Err(error);
             }
             tokio::time::sleep(pause).await;
-            pause = next_pause(pause);
         }
     }
 
@@ -230,9 +247,5 @@ pub(crate) fn call_deadline(lease: Duration) -> Duration {
 
 const LONGEST_CALL: Duration = Duration::from_secs(5);
 
-/// The first pause after a failed call, and how pauses grow.
-pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(5);
-
-pub(crate) fn next_pause(pause: Duration) -> Duration {
-    (pause * 2).min(Duration::from_millis(250))
-}
+/// The pauses after calls that failed.
+pub(crate) const PAUSES: Pauses = Pauses::new(Duration::from_millis(5), Duration::from_millis(250));

@@ -81,7 +81,11 @@ async fn renew(client: &Arc<Client>, batch: &[Arc<Spot>]) {
             if mutant!(AnswersMixedUp) {
                 standings.reverse();
             }
+            let kept = client.promises_are_kept();
             for (spot, standing) in batch.iter().zip(standings) {
+                if !kept {
+                    spot.lose(now, LossReason::Weakened);
+                }
                 let phase = spot.answer(sent, now, spot.claim.lease, standing);
                 schedule(client, spot, phase, standing);
             }
@@ -90,7 +94,7 @@ async fn renew(client: &Arc<Client>, batch: &[Arc<Spot>]) {
             client.meters.renewal_failures.increment(1);
             tracing::debug!(%error, places = batch.len(), "could not renew");
             for spot in batch {
-                let phase = spot.unreachable(now);
+                let phase = spot.unreachable(now, &error);
                 if mutant!(ErrorEndsRenewal) {
                     continue;
                 }
@@ -110,9 +114,9 @@ pub(crate) fn schedule(client: &Arc<Client>, spot: &Spot, phase: Phase, standing
         (Phase::Lost(_), _) => tidy_up(client, spot),
         (_, Standing::Unsure) => client.board.look_at(spot, client.now() + retry_in(spot.claim.lease)),
         // A bell rang while the answer was on its way: a holder renews on its lease, not on a waiter's impatience.
-        (Phase::Waiting, Standing::Waiting { look_again, .. }) => {
+        (Phase::Waiting, Standing::Waiting { look_again, ahead, .. }) => {
             if !mutant!(NeverLooksAgain) {
-                client.board.look_in(spot, look_again);
+                client.board.look_in(spot, patience_in_line(spot.claim.lease, look_again, ahead));
             }
         }
         _ => keep(client, spot),
@@ -127,6 +131,18 @@ pub(crate) fn keep(client: &Client, spot: &Spot) {
     } else {
         client.board.look_at(spot, spot.valid_until());
     }
+}
+
+/// So many places from the front a waiter is so far back that it need not look as often as the engine says.
+const FAR: u32 = 64;
+
+/// When a waiter looks again. The engine says so as if it stood next in line, because a bell may be lost; the further back
+/// it stands, the longer it can wait for that, at most until it must renew. Whoever stands before it looks, and the engine
+/// rings those whom that lets in. If all looked every second, a line of thousands would keep its engine from handing over.
+/// A look that is wanted sooner than that (somebody before it is about to lapse) takes place.
+fn patience_in_line(lease: Duration, look_again: Duration, ahead: u32) -> Duration {
+    let usual = Duration::from_secs(1).min(lease / 3);
+    if look_again < usual { look_again } else { (look_again * (1 + ahead / FAR)).min(lease / 3) }
 }
 
 fn retry_in(lease: Duration) -> Duration {

@@ -9,6 +9,7 @@
 //! | `keeper` | renewal in batches |
 //! | `grip` | a held lock, its loss, its release |
 //! | `client` | the driver, deadlines, departures, shutdown |
+//! | `promises` | what the engine promises now, beside what was demanded |
 //! | `meters` | metrics |
 
 pub(crate) mod acquire;
@@ -17,6 +18,7 @@ pub(crate) mod client;
 pub(crate) mod grip;
 pub(crate) mod keeper;
 pub(crate) mod meters;
+pub(crate) mod promises;
 pub(crate) mod spot;
 pub(crate) mod validity;
 

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::meters::Meters;
 use super::validity::{Belief, Phase};
-use crate::error::LossReason;
+use crate::error::{Error, LossReason};
 use crate::line::{Claim, News, Place, Standing, Ticket};
 use crate::sync::locked;
 use crate::time::Time;
@@ -23,6 +23,8 @@ pub(crate) struct Spot {
     fixed: AtomicBool,
     /// How many replicas have the place, plus one; 0 where none was waited for.
     replicas: AtomicU32,
+    /// What the engine said when it could not be asked last, until it answers again.
+    trouble: Mutex<Option<Error>>,
     meters: Arc<Meters>,
 }
 
@@ -34,6 +36,7 @@ impl Spot {
             changed: Notify::new(),
             fixed: AtomicBool::new(false),
             replicas: AtomicU32::new(0),
+            trouble: Mutex::new(None),
             meters,
         }
     }
@@ -60,6 +63,9 @@ impl Spot {
     }
 
     pub(crate) fn answer(&self, sent: Time, now: Time, lease: Duration, standing: Standing) -> Phase {
+        if standing != Standing::Unsure {
+            *locked(&self.trouble) = None;
+        }
         self.update(now, |belief| belief.answer(sent, now, lease, standing))
     }
 
@@ -75,8 +81,14 @@ impl Spot {
         self.update(now, |belief| belief.ends_at(end, reason))
     }
 
-    pub(crate) fn unreachable(&self, now: Time) -> Phase {
+    pub(crate) fn unreachable(&self, now: Time, error: &Error) -> Phase {
+        *locked(&self.trouble) = Some(error.again().about(&self.claim.name));
         self.update(now, |belief| belief.unreachable = true)
+    }
+
+    /// Why the engine could not be asked about the claim when it was last tried, if it did not answer since.
+    pub(crate) fn trouble(&self) -> Option<Error> {
+        locked(&self.trouble).as_ref().map(Error::again)
     }
 
     fn update(&self, now: Time, change: impl FnOnce(&mut Belief)) -> Phase {

@@ -11,7 +11,7 @@ use super::bells::Board;
 use super::meters::Meters;
 use super::spot::Spot;
 use super::validity::{Belief, Phase, margin, valid_until};
-use crate::driver::{BellBoard, Driver, DriverInfo, Query, Verb};
+use crate::driver::{BellBoard, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
 use crate::drivers::memory::{Memory, MemoryDriver};
 use crate::line::{Claim, ClaimId, LineView, Mode, Place, Standing, Ticket, Who};
 use crate::name::Name;
@@ -35,11 +35,20 @@ struct Calls {
     hangs: AtomicBool,
     /// The part of the engine that keeps locks called `far` cannot be asked.
     far_is_down: AtomicBool,
+    /// An operator has weakened the engine.
+    is_weak: AtomicBool,
 }
 
 impl Driver for Watched {
     fn info(&self) -> &DriverInfo {
         self.memory.info()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        if self.calls.is_weak.load(Ordering::Acquire) {
+            return Guarantees { exclusion: Exclusion::Probable, ..self.memory.guarantees() };
+        }
+        self.memory.guarantees()
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {
@@ -80,10 +89,14 @@ impl Driver for Watched {
 }
 
 async fn watched() -> (Locks, Arc<Calls>) {
+    watched_by(|builder| builder).await
+}
+
+async fn watched_by(settings: impl FnOnce(Builder) -> Builder) -> (Locks, Arc<Calls>) {
     let clock = Clock::Tokio(Instant::now());
     let calls = Arc::new(Calls::default());
     let counted = calls.clone();
-    let builder = Builder::on_clock(clock).lease(LEASE);
+    let builder = settings(Builder::on_clock(clock).lease(LEASE));
     let open = async move |bells| -> Result<Arc<dyn Driver>> {
         let memory = MemoryDriver::new(Memory::on(clock), bells);
         Ok(Arc::new(Watched { memory, calls: counted }) as Arc<dyn Driver>)
@@ -327,4 +340,73 @@ async fn a_claim_that_was_to_be_looked_at_meanwhile_is_looked_at_again() {
     board.look_in(&spot, Duration::from_secs(1));
     board.look_now(spot.claim.id);
     assert_eq!(board.take_due(clock.now()).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_demanded_of_an_engine_ends_when_it_is_weakened() {
+    let demanded = Guarantees { fencing: Fencing::Always, exclusion: Exclusion::Always };
+    let (locks, calls) = watched_by(|builder| builder.require(demanded)).await;
+    let guard = locks.mutex("m").lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let mutex = locks.mutex("m");
+        async move { mutex.lock().await.map(drop) }
+    });
+    pass(LEASE).await;
+    assert!(guard.is_valid());
+    calls.is_weak.store(true, Ordering::Release);
+    pass(LEASE).await;
+    assert_eq!(guard.loss().map(|lost| lost.reason), Some(LossReason::Weakened), "within a lease");
+    for refused in [waiting.await.unwrap(), locks.mutex("other").lock().await.map(drop)] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Unsupported);
+        assert!(error.message().contains("probable exclusion"), "{error}");
+    }
+    calls.is_weak.store(false, Ordering::Release);
+    pass(Duration::from_millis(100)).await;
+    assert!(locks.mutex("other").try_lock().await.unwrap().is_some(), "nothing of what was refused stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_demands_nothing_keeps_its_lock_on_a_weakened_engine_and_can_see_it() {
+    let (locks, calls) = watched().await;
+    let guard = locks.mutex("m").lock().await.unwrap();
+    calls.is_weak.store(true, Ordering::Release);
+    pass(LEASE * 2).await;
+    assert!(guard.is_valid());
+    assert_eq!(guard.guarantees().exclusion, Exclusion::Probable);
+    assert_eq!(locks.guarantees().exclusion, Exclusion::Probable);
+}
+
+/// "Not free" would be a guess: the engine did not say so.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_while_the_engine_does_not_answer_says_so() {
+    let (locks, calls) = watched().await;
+    let _holder = locks.mutex("m").lock().await.unwrap();
+    let busy = locks.mutex("m").try_lock_for(Duration::from_millis(500)).await.unwrap();
+    assert!(busy.is_none(), "the engine said that it is taken");
+    let waiting = tokio::spawn({
+        let mutex = locks.mutex("m");
+        async move { mutex.try_lock_for(Duration::from_secs(5)).await.map(|guard| guard.is_some()) }
+    });
+    pass(Duration::from_millis(500)).await;
+    calls.hangs.store(true, Ordering::Release);
+    let error = waiting.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Unknown);
+    assert_eq!(error.name().map(Name::as_str), Some("m"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stands_far_back_looks_again_only_to_renew() {
+    let (locks, calls) = watched().await;
+    let _holder = locks.mutex("m").lock().await.unwrap();
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..1000 {
+        let mutex = locks.mutex("m");
+        waiting.spawn(async move { mutex.lock().await.map(drop) });
+    }
+    pass(LEASE).await;
+    let before = calls.places.load(Ordering::Acquire);
+    pass(LEASE * 3).await;
+    let often = (calls.places.load(Ordering::Acquire) - before) / 1001;
+    assert!((9..=16).contains(&often), "{often} renewals each in three leases, and not thirty");
 }

@@ -162,11 +162,7 @@ pub(super) struct Far {
 impl Far {
     /// With the bells that ring at this end.
     pub(super) fn new(engine: Arc<Engine>, way: Arc<Way>, board: Bells) -> (Far, Arc<FarBells>) {
-        let info = DriverInfo {
-            driver: "simulated",
-            address: "simulated:".into(),
-            guarantees: Guarantees { fencing: Fencing::ClockBounded, exclusion: Exclusion::BoundedRates },
-        };
+        let info = DriverInfo { driver: "simulated", address: "simulated:".into() };
         let bells = Arc::new(FarBells { board, way: way.clone() });
         (Far { engine, way, bells: bells.clone(), info }, bells)
     }
@@ -226,6 +222,10 @@ impl Far {
 impl Driver for Far {
     fn info(&self) -> &DriverInfo {
         &self.info
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { fencing: Fencing::ClockBounded, exclusion: Exclusion::BoundedRates }
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

@@ -237,6 +237,9 @@ impl Worker {
             }
             return;
         };
+        if !again.is_valid() {
+            self.finds(wish, "got when it was lost already");
+        }
         let visit = Visit { hold: wish.hold, host: self.host, by_owner: true };
         let again = self.arena.enters(visit, again);
         if guard.is_valid() && again.fence().token() != guard.fence().token() {

@@ -16,6 +16,7 @@ use super::Inner;
 use super::place::{Keys, read_message, ticket};
 use super::proto::{WatchCancel, WatchCommand, WatchCreate, WatchRequest, WatchResponse};
 use crate::line::{Bell, News};
+use crate::pause;
 use crate::sync::locked;
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
@@ -24,8 +25,6 @@ const MAILBOX: i64 = 1;
 const NO_PUTS: i32 = 0;
 const NO_DELETIONS: i32 = 1;
 const DELETION: i32 = 1;
-/// Pauses before a stream is opened again.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// What is watched, on the stream that is open.
 #[derive(Debug, Default)]
@@ -84,7 +83,7 @@ fn create(keys: &Keys, watch_id: i64, filter: i32) -> WatchRequest {
 /// Listens for as long as the driver lives. Streams never heal by themselves: the next one asks for everything again, and
 /// everybody looks.
 pub(super) async fn listen(driver: Weak<Inner>) {
-    let mut pause = PAUSES.0;
+    let mut pauses = pause::RECONNECT;
     let mut first = true;
     loop {
         let Some(inner) = driver.upgrade() else { return };
@@ -101,8 +100,7 @@ pub(super) async fn listen(driver: Weak<Inner>) {
             Err(status) => {
                 drop(inner);
                 wire.after_stream(&link, &status).await;
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(PAUSES.1);
+                tokio::time::sleep(pauses.next()).await;
                 continue;
             }
         };
@@ -110,7 +108,7 @@ pub(super) async fn listen(driver: Weak<Inner>) {
             // Evictions may have been missed meanwhile, too.
             inner.board.look_at_all();
         }
-        (pause, first) = (PAUSES.0, false);
+        (pauses, first) = (pause::RECONNECT, false);
         drop(inner);
         let ended = loop {
             let message = tokio::select! {

@@ -77,11 +77,7 @@ impl Etcd {
         })?;
         let layout = Layout { space: config.space.clone() };
         let wire = Arc::new(Wire::open(config).await?);
-        let info = DriverInfo {
-            driver: "etcd",
-            address: wire.address.clone(),
-            guarantees: Guarantees { fencing: Fencing::Always, exclusion: Exclusion::BoundedRates },
-        };
+        let info = DriverInfo { driver: "etcd", address: wire.address.clone() };
         let inner = Arc::new(Inner {
             keep_alives: KeepAlives::new(wire.clone()),
             wire,
@@ -104,6 +100,10 @@ impl Etcd {
 impl Driver for Etcd {
     fn info(&self) -> &DriverInfo {
         &self.info
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { fencing: Fencing::Always, exclusion: Exclusion::BoundedRates }
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

@@ -18,6 +18,7 @@ use super::config::EtcdConfig;
 use super::error::{explain, lost_leader, never_sent, old_token};
 use super::proto;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pause;
 use crate::sync::locked;
 use crate::time::{BootClock, Time};
 
@@ -201,7 +202,7 @@ impl Wire {
         loop {
             match self.call(path, question.clone()).await {
                 Err(status) if lost_leader(&status) && BootClock.now() < give_up => {
-                    tokio::time::sleep(ASK_AGAIN).await;
+                    tokio::time::sleep(pause::about(ASK_AGAIN)).await;
                 }
                 answer => return answer,
             }

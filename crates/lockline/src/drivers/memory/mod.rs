@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
-use crate::driver::{Bells, DriverInfo, Exclusion, Fencing, Guarantees};
+use crate::driver::{Bells, DriverInfo};
 use crate::line::{ClaimId, Line, Ticket};
 use crate::name::Name;
 use crate::sync::locked;
@@ -77,11 +77,7 @@ pub struct MemoryDriver {
 impl MemoryDriver {
     /// A driver that rings the given bells.
     pub fn new(memory: Memory, bells: Bells) -> MemoryDriver {
-        let info = DriverInfo {
-            driver: "memory",
-            address: "memory:".into(),
-            guarantees: Guarantees { fencing: Fencing::Always, exclusion: Exclusion::Always },
-        };
+        let info = DriverInfo { driver: "memory", address: "memory:".into() };
         MemoryDriver { memory, bells, info }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::future::ready;
 
 use super::{MemoryDriver, Shelf, Space};
-use crate::driver::{Bells, Driver, DriverInfo, Query, Verb};
+use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Bell, Claim, Line, LineView, Now, Place, Refusal, Standing, Step, Ticket};
 use crate::name::Name;
@@ -79,6 +79,10 @@ impl Shelf {
 impl Driver for MemoryDriver {
     fn info(&self) -> &DriverInfo {
         &self.info
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { fencing: Fencing::Always, exclusion: Exclusion::Always }
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

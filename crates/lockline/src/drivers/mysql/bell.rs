@@ -12,6 +12,7 @@ use crate::driver::Bells;
 use crate::drivers::relational::{Answer, line_key};
 use crate::line::{ClaimId, Standing, Ticket};
 use crate::name::Name;
+use crate::pause;
 use crate::sync::locked;
 
 /// How many sessions may wait at the same time.
@@ -199,7 +200,7 @@ impl Watch {
     /// Rings what a session heard; `false` if it need not go on.
     async fn heard(&self, name: &Name, answer: Option<String>) -> bool {
         let Some(answer) = answer else {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause::about(PAUSE)).await;
             return locked(&self.state).waiting.contains_key(name);
         };
         let answer = Answer::new(&answer);
@@ -209,7 +210,7 @@ impl Watch {
         match answer.verdict {
             "N" | "M" => false,
             "S" => {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(pause::about(PAUSE)).await;
                 locked(&self.state).waiting.contains_key(name)
             }
             _ => locked(&self.state).waiting.contains_key(name),

@@ -18,11 +18,10 @@ use super::schema;
 use crate::driver::Bells;
 use crate::drivers::under_way::UnderWay;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pause;
 
 /// How long one attempt to connect may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Pauses between attempts to connect again: from the first to the longest, for as long as anybody waits.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// After this a session that does not answer is given up. Whoever asked has given up before.
 const SILENT_FOR: Duration = Duration::from_secs(10);
 /// How often a statement is sent that the server takes back because of others. It has the same claim id each time.
@@ -220,7 +219,10 @@ impl Session {
         if std::mem::replace(&mut self.is_under_way, false) {
             self.connection = None;
         }
-        let mut pause = PAUSES.0;
+        let mut pauses = pause::RECONNECT;
+        if self.lost && self.connection.is_none() {
+            pause::before_reconnecting().await;
+        }
         while self.connection.is_none() {
             match connect(&self.config, &self.address).await {
                 Ok(connection) => {
@@ -232,8 +234,7 @@ impl Session {
                 Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
                 Err(error) => {
                     tracing::debug!(%error, "cannot connect again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(PAUSES.1);
+                    tokio::time::sleep(pauses.next()).await;
                 }
             }
         }

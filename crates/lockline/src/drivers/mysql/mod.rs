@@ -42,11 +42,7 @@ impl Mysql {
                 .hint("call it inside a runtime, or use the blocking API")
         })?;
         let verbs = Verbs::open(config, bells).await?;
-        let info = DriverInfo {
-            driver: "mysql",
-            address: verbs.address().clone(),
-            guarantees: Guarantees { fencing: Fencing::Always, exclusion: Exclusion::NoForwardStep },
-        };
+        let info = DriverInfo { driver: "mysql", address: verbs.address().clone() };
         Ok(Mysql { info, verbs })
     }
 }
@@ -54,6 +50,10 @@ impl Mysql {
 impl Driver for Mysql {
     fn info(&self) -> &DriverInfo {
         &self.info
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { fencing: Fencing::Always, exclusion: Exclusion::NoForwardStep }
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

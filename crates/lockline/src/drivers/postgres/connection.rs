@@ -14,9 +14,8 @@ use super::error::explain;
 use super::tls;
 use crate::driver::Bells;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pause;
 
-/// Pauses between attempts to connect again: from the first to the longest, for as long as it takes.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// After how long without an acknowledgement a connection is given up.
 pub(super) const SILENT_FOR: Duration = Duration::from_secs(10);
 
@@ -246,7 +245,8 @@ async fn supervise(maker: Maker, mut driving: Task, tell: watch::Sender<State>) 
         let _ = (&mut driving.0).await;
         tracing::debug!(engine = %maker.address, "the connection to the server was lost");
         let _ = tell.send(State::Down(None));
-        let mut pause = PAUSES.0;
+        pause::before_reconnecting().await;
+        let mut pauses = pause::RECONNECT;
         let live = loop {
             match maker.connect().await {
                 Ok((live, task)) => {
@@ -260,8 +260,7 @@ async fn supervise(maker: Maker, mut driving: Task, tell: watch::Sender<State>) 
                     let _ = tell.send(State::Down(for_good));
                 }
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSES.1);
+            tokio::time::sleep(pauses.next()).await;
         };
         let _ = tell.send(State::Up(live));
         // Bells were lost while nobody listened; from now on they come again, so whoever looks now misses none.

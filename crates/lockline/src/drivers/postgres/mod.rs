@@ -26,6 +26,7 @@ use verbs::Verbs;
 /// Locks on a PostgreSQL server. See the [module](self).
 pub struct Postgres {
     info: DriverInfo,
+    guarantees: Guarantees,
     verbs: Verbs,
 }
 
@@ -45,18 +46,18 @@ impl Postgres {
         let exclusion = config.exclusion();
         let verbs = Verbs::open(config, bells).await?;
         let fencing = if exclusion == Exclusion::Probable { Fencing::ClockBounded } else { Fencing::Always };
-        let info = DriverInfo {
-            driver: "postgres",
-            address: verbs.address().clone(),
-            guarantees: Guarantees { fencing, exclusion },
-        };
-        Ok(Postgres { info, verbs })
+        let info = DriverInfo { driver: "postgres", address: verbs.address().clone() };
+        Ok(Postgres { info, verbs, guarantees: Guarantees { fencing, exclusion } })
     }
 }
 
 impl Driver for Postgres {
     fn info(&self) -> &DriverInfo {
         &self.info
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.guarantees
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

@@ -24,6 +24,7 @@ use super::{bell, verbs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::Bell;
 use crate::name::Name;
+use crate::pause;
 
 /// How often the map is looked at when all is well, and while some node cannot be reached.
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_secs(15), Duration::from_millis(250));
@@ -227,7 +228,7 @@ impl Shared {
             }
             sent_to = next;
             if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
+                tokio::time::sleep(pause::about(pause)).await;
             }
         }
     }
@@ -280,7 +281,7 @@ async fn keep_map(shared: Arc<Shared>) {
             }
             looked = tokio::time::Instant::now();
             // Many may find it wrong at the same time.
-            tokio::time::sleep(HOP_PAUSE).await;
+            tokio::time::sleep(pause::about(HOP_PAUSE)).await;
         }
     }
 }
@@ -304,7 +305,7 @@ async fn listen(shared: Arc<Shared>, mut first: Option<First>) {
                 return;
             }
         }
-        tokio::time::sleep(HOP_PAUSE).await;
+        tokio::time::sleep(pause::about(HOP_PAUSE)).await;
     }
 }
 

@@ -11,6 +11,7 @@ use super::error::is_unknown_script;
 use super::live::{Context, Goal, Live, Past, connect};
 use super::scripts::Script;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pause;
 
 /// Pauses between attempts to connect again: from the first to the longest, for as long as it takes.
 pub(super) const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
@@ -147,8 +148,9 @@ async fn keep(shared: Arc<Shared>) {
             state.send_replace(State::Down(None));
             // Nothing else of it is kept: a server that is no longer the primary must not ring bells here.
             before = Some(live.past());
+            pause::before_reconnecting().await;
         }
-        let mut pause = PAUSES.0;
+        let mut pauses = pause::RECONNECT;
         loop {
             match connect(context, goal, before.as_ref()).await {
                 Ok(live) => {
@@ -161,8 +163,7 @@ async fn keep(shared: Arc<Shared>) {
                     tracing::debug!(%error, "cannot connect again yet");
                     let terminal = Some(error).filter(|e| !e.kind().is_transient()).map(Arc::new);
                     state.send_replace(State::Down(terminal));
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(PAUSES.1);
+                    tokio::time::sleep(pauses.next()).await;
                 }
             }
         }

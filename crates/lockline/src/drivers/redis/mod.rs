@@ -33,7 +33,7 @@ pub use config::{RedisConfig, Replicas, RestartGuard};
 pub use layouts::Layout;
 pub use tls::Tls;
 
-use crate::driver::{Bells, Driver, DriverInfo, Query, Verb};
+use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query, Verb};
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, LineView, Place, Standing, Ticket};
 use crate::name::Name;
@@ -43,6 +43,7 @@ use layouts::Foreign;
 /// Locks on Redis. See the [module](self).
 pub struct Redis {
     info: DriverInfo,
+    guarantees: Guarantees,
     locks: Locks,
 }
 
@@ -69,16 +70,13 @@ impl Redis {
         if config.layout != Layout::Line {
             let locks = Foreign::connect(&config, bells).await?;
             let (address, guarantees) = (locks.address().clone(), locks.guarantees());
-            let info = DriverInfo { driver: "redis", address, guarantees };
-            return Ok(Redis { info, locks: Locks::Foreign(locks) });
+            let info = DriverInfo { driver: "redis", address };
+            return Ok(Redis { info, guarantees, locks: Locks::Foreign(locks) });
         }
         let connection = Connection::open(config, bells).await?;
-        let info = DriverInfo {
-            driver: "redis",
-            address: connection.address.clone(),
-            guarantees: connection.guarantees,
-        };
-        Ok(Redis { info, locks: Locks::Line(Box::new(connection)) })
+        let info = DriverInfo { driver: "redis", address: connection.address.clone() };
+        let guarantees = connection.guarantees;
+        Ok(Redis { info, guarantees, locks: Locks::Line(Box::new(connection)) })
     }
 }
 
@@ -96,6 +94,10 @@ impl Redis {
 impl Driver for Redis {
     fn info(&self) -> &DriverInfo {
         &self.info
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.guarantees
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

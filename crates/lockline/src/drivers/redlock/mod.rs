@@ -34,6 +34,7 @@ use verbs::{Quorum, Turns};
 /// Locks on a majority of independent Redis servers. See the [module](self).
 pub struct Redlock {
     info: DriverInfo,
+    guarantees: Guarantees,
     locks: Locks,
 }
 
@@ -64,27 +65,28 @@ impl Redlock {
             let store = Plain::connect(&config, &bells).await?;
             let foreign = Foreign::plain(&config.nodes[0].space, Box::new(store), bells);
             let (address, guarantees) = (foreign.address().clone(), foreign.guarantees());
-            let info = DriverInfo { driver: "redlock", address, guarantees };
-            return Ok(Redlock { info, locks: Locks::Foreign(foreign) });
+            let info = DriverInfo { driver: "redlock", address };
+            return Ok(Redlock { info, guarantees, locks: Locks::Foreign(foreign) });
         }
         let ballots = Arc::new(Ballots::new(config.nodes.len(), bells));
         let board = |node| Arc::new(NodeBells { node, ballots: ballots.clone() }) as Bells;
         let nodes = Arc::new(Nodes::open(&config, board).await?);
         let fencing = if nodes.all_keep_their_data() { Fencing::Always } else { Fencing::ClockBounded };
         let address = nodes.address().clone();
-        let info = DriverInfo {
-            driver: "redlock",
-            address: address.clone(),
-            guarantees: Guarantees { fencing, exclusion: Exclusion::NoForwardStepOverFailover },
-        };
+        let info = DriverInfo { driver: "redlock", address: address.clone() };
+        let guarantees = Guarantees { fencing, exclusion: Exclusion::NoForwardStepOverFailover };
         let quorum = Quorum { config, address, nodes, ballots, turns: Turns::default() };
-        Ok(Redlock { info, locks: Locks::Line(quorum) })
+        Ok(Redlock { info, guarantees, locks: Locks::Line(quorum) })
     }
 }
 
 impl Driver for Redlock {
     fn info(&self) -> &DriverInfo {
         &self.info
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.guarantees
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

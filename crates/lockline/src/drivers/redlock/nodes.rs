@@ -17,6 +17,7 @@ use super::round::Round;
 use super::tally::majority;
 use crate::driver::{Bells, Fencing, Verb};
 use crate::error::{Error, ErrorKind, Result};
+use crate::pause;
 
 /// How long the rest of the nodes is waited for when a majority is connected: a dead one costs no more.
 const STRAGGLERS: Duration = Duration::from_millis(100);
@@ -218,7 +219,7 @@ async fn connect<W: Way>(node: Arc<Node<W>>, bells: Bells, first: mpsc::Unbounde
                 let _ = first.send(Err(error));
             }
         }
-        tokio::time::sleep(TRY_AGAIN).await;
+        tokio::time::sleep(pause::about(TRY_AGAIN)).await;
     }
 }
 

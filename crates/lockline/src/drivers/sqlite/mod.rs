@@ -77,8 +77,7 @@ async fn open(config: SqliteConfig, bells: Bells, runtime: Handle) -> Result<Sql
     let path = std::path::absolute(&config.path)
         .map_err(|e| Error::new(ErrorKind::Invalid, "open", "the path is empty").caused_by(e.to_string()))?;
     let address: Arc<str> = format!("sqlite:{}", path.display()).into();
-    let guarantees = Guarantees { fencing: Fencing::Always, exclusion: Exclusion::Always };
-    let info = DriverInfo { driver: "sqlite", address: address.clone(), guarantees };
+    let info = DriverInfo { driver: "sqlite", address: address.clone() };
     let (queue, requests) = mpsc::channel();
     // What watches processes has a weak one: it must not keep the worker alive.
     let queue = Arc::new(queue);
@@ -144,6 +143,10 @@ fn mixed_up<T>() -> Result<T> {
 impl Driver for Sqlite {
     fn info(&self) -> &DriverInfo {
         &self.info
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { fencing: Fencing::Always, exclusion: Exclusion::Always }
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

@@ -12,6 +12,7 @@ use super::node::{Node, is_evicted};
 use super::recipe::{Places, Watch};
 use super::session::Session;
 use crate::line::News;
+use crate::pause;
 
 /// How long a claim stands before its own znode is watched: a lock that is quickly taken and released needs no such watch.
 /// Whoever evicts waits for longer than this before it takes a claim away that did not go by itself.
@@ -89,7 +90,7 @@ impl Claim {
                 Ok(Moved::HolderLeft) => return self.got_in(false),
                 Ok(Moved::Somehow) => self.list().await,
                 Err(error) if is_a_gap(&error) => {
-                    tokio::time::sleep(GAP).await;
+                    tokio::time::sleep(pause::about(GAP)).await;
                     self.list().await
                 }
                 // The session is over; everybody is told to look.
@@ -151,7 +152,7 @@ impl Claim {
         loop {
             match self.session.places(self.line()).await {
                 Ok(places) => return Some(places),
-                Err(error) if is_a_gap(&error) => tokio::time::sleep(GAP).await,
+                Err(error) if is_a_gap(&error) => tokio::time::sleep(pause::about(GAP)).await,
                 Err(_) => return None,
             }
         }
@@ -169,7 +170,7 @@ impl Claim {
                 }
                 // Only who evicts a claim writes to it before it goes.
                 Err(ZkError::NoNode) if was_written => return self.evicted(),
-                Err(error) if is_a_gap(&error) => tokio::time::sleep(GAP).await,
+                Err(error) if is_a_gap(&error) => tokio::time::sleep(pause::about(GAP)).await,
                 // Gone without a word: the next renewal says so.
                 Err(_) => return,
             }

@@ -20,6 +20,7 @@ use crate::drivers::under_way::UnderWay;
 use crate::error::Result;
 use crate::line::{Bell, ClaimId, News, Ticket};
 use crate::name::Name;
+use crate::pause;
 use crate::sync::locked;
 use crate::time::{Clock, Time};
 
@@ -250,7 +251,7 @@ impl Inner {
             if !is_a_gap(&error) {
                 return Err(self.sessions.explain("leave", &error, true));
             }
-            tokio::time::sleep(GAP).await;
+            tokio::time::sleep(pause::about(GAP)).await;
         }
     }
 

@@ -54,11 +54,7 @@ impl Zookeeper {
         config.check()?;
         let inner = Inner::new(Sessions::new(config), bells);
         inner.session("connect", view::USUAL_LEASE).await?;
-        let info = DriverInfo {
-            driver: "zookeeper",
-            address: inner.sessions.address.clone(),
-            guarantees: Guarantees { fencing: Fencing::Always, exclusion: Exclusion::BoundedRates },
-        };
+        let info = DriverInfo { driver: "zookeeper", address: inner.sessions.address.clone() };
         Ok(Zookeeper { info, inner })
     }
 }
@@ -66,6 +62,10 @@ impl Zookeeper {
 impl Driver for Zookeeper {
     fn info(&self) -> &DriverInfo {
         &self.info
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { fencing: Fencing::Always, exclusion: Exclusion::BoundedRates }
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

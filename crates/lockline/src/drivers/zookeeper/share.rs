@@ -13,6 +13,7 @@ use super::session::Session;
 use super::verbs::{Found, TRIES, ticket_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, Mode, Ticket};
+use crate::pause;
 
 /// A place that claims of one identity stand on.
 pub(super) struct Shared {
@@ -98,7 +99,7 @@ impl Inner {
             match session.client.get_data(path).await {
                 Ok(found) => return Ok(Some(found)),
                 Err(ZkError::NoNode) => return Ok(None),
-                Err(error) if is_a_gap(&error) => tokio::time::sleep(GAP).await,
+                Err(error) if is_a_gap(&error) => tokio::time::sleep(pause::about(GAP)).await,
                 Err(error) => return Err(self.sessions.explain("join", &error, false)),
             }
         }

@@ -15,6 +15,7 @@ use super::recipe::Places;
 use super::session::Session;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, News, Place, Standing, Ticket, look_again};
+use crate::pause;
 
 /// How often a step is begun anew because somebody else was faster.
 pub(super) const TRIES: usize = 10;
@@ -226,7 +227,7 @@ impl Inner {
             // Made by somebody else, or removed again: the next try will tell.
             Ok(()) | Err(ZkError::NodeExists | ZkError::NoNode) => Ok(()),
             Err(error) if is_a_gap(&error) => {
-                tokio::time::sleep(GAP).await;
+                tokio::time::sleep(pause::about(GAP)).await;
                 Ok(())
             }
             Err(error) => Err(self.sessions.explain("join", &error, false)),
@@ -243,7 +244,7 @@ impl Inner {
         loop {
             match session.places(line).await {
                 Ok(places) => return Ok(places),
-                Err(error) if is_a_gap(&error) => tokio::time::sleep(GAP).await,
+                Err(error) if is_a_gap(&error) => tokio::time::sleep(pause::about(GAP)).await,
                 Err(error) => return Err(self.sessions.explain(operation, &error, is_the_end(&error))),
             }
         }
@@ -261,7 +262,7 @@ impl Inner {
         loop {
             match session.client.check_stat(path).await {
                 Ok(stat) => return Ok(stat),
-                Err(error) if is_a_gap(&error) => tokio::time::sleep(GAP).await,
+                Err(error) if is_a_gap(&error) => tokio::time::sleep(pause::about(GAP)).await,
                 Err(error) => return Err(self.sessions.explain("join", &error, is_the_end(&error))),
             }
         }

@@ -16,6 +16,7 @@ use crate::driver::Query;
 use crate::error::{ErrorKind, Result};
 use crate::line::{ClaimView, LineView, Ticket, Who};
 use crate::name::Name;
+use crate::pause;
 
 /// The session for what no lease hangs on is the one that most claims use.
 pub(super) const USUAL_LEASE: Duration = Duration::from_secs(10);
@@ -54,7 +55,9 @@ impl Inner {
     pub(super) async fn view(self: &Arc<Self>, query: &Query) -> Result<Vec<LineView>> {
         for _ in 0..LOOKS {
             match self.look(query).await {
-                Err(error) if error.kind() == ErrorKind::Unavailable => tokio::time::sleep(GAP).await,
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    tokio::time::sleep(pause::about(GAP)).await
+                }
                 seen => return seen,
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use proptest::test_runner::{Config, TestRunner};
 
 use super::{drop_schema, fresh, included, operator};
-use crate::driver::{Driver, DriverInfo, Query, Verb};
+use crate::driver::{Driver, DriverInfo, Guarantees, Query, Verb};
 use crate::drivers::against_the_line::{Op, Pair, Subject, history};
 use crate::drivers::postgres::{Pooler, Postgres, PostgresConfig};
 use crate::drivers::testing::Heard;
@@ -37,6 +37,10 @@ impl InTurn {
 impl Driver for InTurn {
     fn info(&self) -> &DriverInfo {
         self.clients[0].info()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.clients[0].guarantees()
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

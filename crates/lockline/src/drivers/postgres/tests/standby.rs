@@ -63,8 +63,8 @@ async fn a_promoted_asynchronous_standby_forgets_and_says_so() {
     let mut primary = Server::start("");
     let mut standby = Server::standby_of(&primary, "standby");
     let (postgres, _) = open(primary.config().or_host("127.0.0.1", standby.port)).await;
-    assert_eq!(postgres.info().guarantees.exclusion, Exclusion::Probable);
-    assert_eq!(postgres.info().guarantees.fencing, Fencing::ClockBounded);
+    assert_eq!(postgres.guarantees().exclusion, Exclusion::Probable);
+    assert_eq!(postgres.guarantees().fencing, Fencing::ClockBounded);
     let (kept, lost) = (claim("kept", Mode::Exclusive, LEASE), claim("lost", Mode::Exclusive, LEASE));
     let kept_at = postgres.join(&kept, true).await.unwrap().ticket();
     primary.until("SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()", "1");

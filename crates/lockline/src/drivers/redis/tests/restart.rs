@@ -97,7 +97,7 @@ async fn what_is_written_before_it_is_answered_needs_no_guard() {
     }
     let mut server = Server::start(&WRITES_FIRST);
     let (redis, _) = guarded(server.config()).await;
-    assert_eq!(redis.info().guarantees.fencing, Fencing::Always);
+    assert_eq!(redis.guarantees().fencing, Fencing::Always);
     let held = claim("a", Mode::Exclusive, LEASE);
     // What was there before it nobody knows.
     let Standing::Waiting { ticket, .. } = redis.join(&held, true).await.unwrap() else { panic!() };
@@ -125,7 +125,7 @@ async fn an_append_only_file_that_is_written_later_is_guarded() {
     server.kill();
     server.up();
     let (redis, _) = guarded(server.config()).await;
-    assert_eq!(redis.info().guarantees.fencing, Fencing::ClockBounded);
+    assert_eq!(redis.guarantees().fencing, Fencing::ClockBounded);
     assert!(!is_in(&redis.join(&claim("a", Mode::Exclusive, LEASE), false).await.unwrap()));
 }
 
@@ -162,7 +162,7 @@ async fn a_server_that_still_reads_its_data_is_waited_for() {
     server.up_with(&[&WRITES_FIRST[..], &["--key-load-delay", "200"]].concat());
     assert!(server.says("PING").starts_with("-LOADING"), "it has read all already");
     let (redis, _) = open(server.config()).await;
-    assert_eq!(redis.info().guarantees.fencing, Fencing::Always);
+    assert_eq!(redis.guarantees().fencing, Fencing::Always);
 }
 
 /// What the life before it may have forgotten, it does not know either.
@@ -265,5 +265,5 @@ async fn the_guard_can_be_switched_off() {
     let server = Server::start(&[]);
     let (redis, _) = open(server.config()).await;
     assert!(is_in(&redis.join(&claim("a", Mode::Exclusive, LEASE), false).await.unwrap()));
-    assert_eq!(redis.info().guarantees.fencing, Fencing::ClockBounded);
+    assert_eq!(redis.guarantees().fencing, Fencing::ClockBounded);
 }

@@ -60,8 +60,8 @@ async fn the_same_value_stands_at_all_nodes() {
     }
     let fleet = Fleet::start(5);
     let quorum = open(&fleet).await;
-    assert_eq!(quorum.info().guarantees.fencing, Fencing::None);
-    assert_eq!(quorum.info().guarantees.exclusion, Exclusion::Probable, "these nodes forget");
+    assert_eq!(quorum.guarantees().fencing, Fencing::None);
+    assert_eq!(quorum.guarantees().exclusion, Exclusion::Probable, "these nodes forget");
     let mine = claim("jobs/7", Mode::Exclusive, LEASE);
     let Standing::In { ticket } = quorum.join(&mine, true).await.unwrap() else { panic!() };
     let written = values(&fleet, "jobs/7").await;
