@@ -28,4 +28,5 @@ pub mod row;
 pub mod servers;
 pub mod single;
 pub mod stats;
+pub mod storm;
 pub mod workers;

@@ -11,7 +11,7 @@ use lockline_bench::allocator::CountingAllocator;
 use lockline_bench::crowd::{Crowd, crowd};
 use lockline_bench::engine::{Engine, Site};
 use lockline_bench::row::Row;
-use lockline_bench::{awake, command, processes, renewal, report, single};
+use lockline_bench::{awake, command, processes, renewal, report, single, storm};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -57,6 +57,7 @@ enum RowName {
     Processes,
     Reentrant,
     Renewal,
+    Storm,
     Cli,
 }
 
@@ -68,11 +69,12 @@ enum Task {
     Processes,
     Reentrant,
     Renewal,
+    Storm,
     Cli,
 }
 
 impl RowName {
-    const ALL: [RowName; 8] = [
+    const ALL: [RowName; 9] = [
         RowName::Uncontended,
         RowName::Reentrant,
         RowName::Spread,
@@ -80,6 +82,7 @@ impl RowName {
         RowName::Clients,
         RowName::Processes,
         RowName::Renewal,
+        RowName::Storm,
         RowName::Cli,
     ];
 
@@ -88,6 +91,7 @@ impl RowName {
             RowName::Processes => engine.is_shared(),
             // Elsewhere a line does not care whose claims it keeps; on a quorum, clients may split the votes.
             RowName::Clients => engine.is_quorum(),
+            RowName::Storm => storm::is_for(engine),
             // Over a network it would measure how long connecting takes.
             RowName::Cli => engine.is_shared() && engine.is_embedded(),
             _ => true,
@@ -105,6 +109,7 @@ impl RowName {
             RowName::Processes => vec![Task::Processes],
             RowName::Reentrant => vec![Task::Reentrant],
             RowName::Renewal => vec![Task::Renewal],
+            RowName::Storm => vec![Task::Storm],
             RowName::Cli => vec![Task::Cli],
         }
     }
@@ -120,6 +125,7 @@ impl Task {
             Task::Processes => format!("processes, {} of them", processes::PROCESSES),
             Task::Reentrant => "reentrant".to_owned(),
             Task::Renewal => format!("renewal, {} held", renewal::held_on(engine)),
+            Task::Storm => format!("storm, {} clients", storm::clients_on(engine)),
             Task::Cli => "cli".to_owned(),
         }
     }
@@ -132,6 +138,7 @@ impl Task {
             Task::Processes => processes::processes(&site, window).await,
             Task::Reentrant => single::reentrant(&site, window).await,
             Task::Renewal => renewal::renewal(&site, window).await,
+            Task::Storm => storm::storm(&site).await,
             Task::Cli => command::cli(&site, window),
         }
     }
@@ -192,7 +199,7 @@ fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Re
     let wanted = if args.rows.is_empty() { RowName::ALL.to_vec() } else { args.rows.clone() };
     if let Some(row) = args.rows.iter().find(|row| !row.is_for(engine)) {
         bail!(
-            "the row {row:?} needs an engine that several processes can reach, the command one without a server, and clients a quorum; {} is none",
+            "the row {row:?} needs an engine that several processes can reach, the command one without a server, clients a quorum, and a storm one server at one address; {} is none",
             engine.name()
         );
     }

@@ -24,7 +24,11 @@ fn cells(row: &Row) -> [String; 12] {
         other => format!("{} {other}", short(x)),
     };
     let maybe = |x: Option<f64>| x.map_or_else(|| "–".to_owned(), short);
-    let also = row.extra.iter().filter_map(|(key, value)| Some(format!("{key} {}", short(value.as_f64()?))));
+    let figure = |value: &serde_json::Value| match value {
+        serde_json::Value::Array(slots) => Some(histogram(slots)),
+        value => value.as_f64().map(short),
+    };
+    let also = row.extra.iter().filter_map(|(key, value)| Some(format!("{key} {}", figure(value)?)));
     [
         row.row.clone(),
         row.workers.to_string(),
@@ -39,6 +43,13 @@ fn cells(row: &Row) -> [String; 12] {
         row.violations.to_string(),
         also.collect::<Vec<_>>().join(", "),
     ]
+}
+
+/// What was counted in each slot, up to the last in which there was something.
+fn histogram(slots: &[serde_json::Value]) -> String {
+    let slots: Vec<f64> = slots.iter().filter_map(serde_json::Value::as_f64).collect();
+    let used = slots.iter().rposition(|slot| *slot > 0.0).map_or(0, |last| last + 1);
+    slots[..used].iter().copied().map(short).collect::<Vec<_>>().join(" ")
 }
 
 /// A figure as people read it: 12 300, 45.6, 0.0123.
