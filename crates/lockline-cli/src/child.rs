@@ -2,9 +2,10 @@
 //!
 //! # Stop and continue
 //! The keyboard's stop signal reaches the command's group, not the wrapper. When the command stops, the wrapper takes the
-//! terminal back and stops its own group as well, so that the shell gets its prompt. While both are stopped nobody
-//! renews: the lock lasts as long as its lease. When the wrapper is continued, it looks at the lock before it continues the
-//! command.
+//! terminal back and stops its own group as well, so that the shell gets its prompt. A stop signal for the wrapper alone is
+//! passed on to the command, and when that has stopped, the wrapper stops, too: it must not be the only one. While both
+//! are stopped nobody renews: the lock lasts as long as its lease, and the guardian ends the command with it. When the
+//! wrapper is continued, it looks at the lock before it continues the command.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,7 +18,10 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgrp, getpid, getppid};
 
 use crate::exit::{Failure, code};
+use crate::guardian::Introduction;
+use crate::members::{self, Member};
 use crate::output::visible;
+use crate::signals::{Stopping, stop_ourselves};
 use crate::terminal::Terminal;
 
 /// The running command.
@@ -43,14 +47,18 @@ pub(crate) enum Change {
 impl Child {
     /// Starts the command. To be called on the main thread: the parent-death signal is sent when the *thread* ends
     /// that started it.
-    pub(crate) fn start(words: &[OsString], environment: [(&str, &str); 3]) -> Result<Child, Failure> {
+    pub(crate) fn start(
+        words: &[OsString],
+        environment: &[(&str, &str)],
+        introduction: Introduction,
+    ) -> Result<Child, Failure> {
         let (program, arguments) =
             words.split_first().ok_or_else(|| Failure::usage("no command is given"))?;
         let terminal = Terminal::of_session();
         let in_foreground = terminal.as_ref().is_some_and(Terminal::is_ours);
         let mut command = Command::new(program);
-        command.args(arguments).envs(environment).process_group(0);
-        prepare(&mut command, terminal.as_ref().filter(|_| in_foreground));
+        command.args(arguments).envs(environment.iter().copied()).process_group(0);
+        prepare(&mut command, terminal.as_ref().filter(|_| in_foreground), introduction);
         let started = command.spawn();
         let process = started.map_err(|error| {
             if let Some(terminal) = terminal.as_ref().filter(|_| in_foreground) {
@@ -67,9 +75,38 @@ impl Child {
     }
 
     /// Sends a signal to the command and everything it started in its group.
-    pub(crate) fn send(&self, signal: Signal) {
-        // A group that is gone needs no signal.
-        let _ = killpg(self.group, signal);
+    ///
+    /// # Errors
+    /// When it reached nobody although somebody is there: processes of other users.
+    pub(crate) fn send(&self, signal: Signal) -> Result<(), Errno> {
+        match killpg(self.group, signal) {
+            // A group that is gone needs no signal.
+            Err(Errno::ESRCH) => Ok(()),
+            sent => sent,
+        }
+    }
+
+    /// Whoever of its group this process may not send signals to.
+    pub(crate) fn out_of_reach(&self) -> Vec<Member> {
+        let seen: Vec<Member> = members::of(self.group).into_iter().filter(Member::is_out_of_reach).collect();
+        if seen.is_empty() && killpg(self.group, None) == Err(Errno::EPERM) { self.hidden() } else { seen }
+    }
+
+    /// Whoever of its group still runs. Zombies do not: nobody may ever reap them in a container without an init.
+    pub(crate) fn left_running(&self) -> Vec<Member> {
+        match killpg(self.group, None) {
+            Err(Errno::ESRCH) => Vec::new(),
+            Err(_) => {
+                let seen = members::of(self.group);
+                if seen.is_empty() { self.hidden() } else { seen }
+            }
+            Ok(()) => members::of(self.group),
+        }
+    }
+
+    /// A `/proc` that hides other users' processes (`hidepid`) shows none of them, but they are there.
+    fn hidden(&self) -> Vec<Member> {
+        vec![Member { pid: self.group.as_raw(), command: "hidden by /proc".to_owned(), uid: None }]
     }
 
     /// What happened to it since it was last asked.
@@ -86,30 +123,26 @@ impl Child {
         })
     }
 
-    /// Whether anything is left in its group, after it has ended.
-    pub(crate) fn has_left_others(&self) -> bool {
-        killpg(self.group, None) != Err(Errno::ESRCH)
-    }
-
     /// Stops ourselves after the command was stopped. Returns when we are continued, or soon if nobody could do so: a
     /// group that no shell looks after is not stopped by this signal.
-    pub(crate) async fn stop_with_it(&mut self) {
+    pub(crate) async fn stop_with_it(&mut self, whom: Stopping) {
         self.take_terminal_back();
-        let _ = killpg(getpgrp(), Signal::SIGTSTP);
+        stop_ourselves(whom);
         // Being stopped and this sleep overlap; it only keeps an orphaned group from turning in circles.
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
 
     /// Continues the command, with the terminal if our group has it.
-    pub(crate) fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) -> Result<(), Errno> {
         if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
             terminal.give_to(self.group);
             self.in_foreground = true;
         }
-        self.send(Signal::SIGCONT);
+        self.send(Signal::SIGCONT)
     }
 
-    fn take_terminal_back(&mut self) {
+    /// Takes the keyboard from a group that has it.
+    pub(crate) fn take_terminal_back(&mut self) {
         if let Some(terminal) = &self.terminal
             && terminal.foreground() == Some(self.group)
         {
@@ -119,12 +152,13 @@ impl Child {
     }
 
     /// The exit code of the ended command, after the terminal was taken back.
-    pub(crate) fn settle(mut self, status: ExitStatus) -> u8 {
+    pub(crate) fn settle(&mut self, status: ExitStatus) -> u8 {
         let had_keyboard = self.in_foreground;
         self.take_terminal_back();
         if let Some(signal) = status.signal() {
             // What the user typed was meant for the whole job: the script or pipeline around us as well.
             if had_keyboard && let Ok(typed @ (Signal::SIGINT | Signal::SIGQUIT)) = Signal::try_from(signal) {
+                // Those of it that are another user's heard the keyboard themselves, or are not ours to end.
                 let _ = killpg(getpgrp(), typed);
             }
             return by_signal(signal);
@@ -148,7 +182,7 @@ fn cannot_run(program: &str, error: &io::Error) -> Failure {
 
 /// What happens in the child between fork and exec, where it is in its new group already.
 #[allow(unsafe_code)]
-fn prepare(command: &mut Command, terminal: Option<&Terminal>) {
+fn prepare(command: &mut Command, terminal: Option<&Terminal>, introduction: Introduction) {
     let wrapper = getpid();
     let terminal: Option<Terminal> = terminal.and_then(Terminal::again);
     let between_fork_and_exec = move || {
@@ -158,13 +192,15 @@ fn prepare(command: &mut Command, terminal: Option<&Terminal>) {
         if getppid() != wrapper {
             return Err(Errno::ESRCH.into());
         }
+        // From here on the guardian kills this group if need be: before the command can have started anything.
+        introduction.introduce()?;
         if let Some(terminal) = &terminal {
             terminal.give_to(getpid());
         }
         Ok(())
     };
     // SAFETY: only the calling thread exists in the forked child, so the closure must not allocate, lock or run
-    // anything that might. It makes system calls (prctl, getppid, getpid, sigprocmask, tcsetpgrp), which are safe
-    // there, and builds errors from numbers.
+    // anything that might. It makes system calls (prctl, getppid, getpid, fcntl, write, sigprocmask, tcsetpgrp), which
+    // are safe there, and builds errors from numbers.
     unsafe { command.pre_exec(between_fork_and_exec) };
 }

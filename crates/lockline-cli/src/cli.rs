@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::parse::{Permits, duration, exit_code, grace, lease, max_hold, owner, seconds};
@@ -25,9 +25,19 @@ const RUN_HELP: &str = "\
 Flags stand before NAME or between NAME and `--`. Durations look like 500ms, 10s or 5m.
 
 Environment:
-  LOCKLINE_URL    the engine, as for --on
+  LOCKLINE_URL    the engine, as for --on; unlike --on, `ps` does not show its password to other users
   NO_COLOR        no colours
-The command gets LOCKLINE_NAME, LOCKLINE_TOKEN (the fencing token; empty if the engine has none) and LOCKLINE_OWNER.
+The command gets LOCKLINE_NAME, LOCKLINE_TOKEN (the fencing token; empty if the engine has none), LOCKLINE_OWNER, and
+LOCKLINE_HOLDS, by which a lockline inside it knows that it would wait for itself. If LOCKLINE_URL has a password, the
+command gets the address without it, unless --pass-url is given.
+
+The command and all it starts are one process group, which is stopped before anybody else can have the lock: when the
+lock is lost, when it was not renewed for three quarters of its lease, and when lockline itself is killed, stopped or
+hangs, for which a second small process, the guardian, is there. The group is asked with SIGTERM, and killed after
+--grace or when the lease ends, whichever is first. Two kinds of processes escape: those of another user (run lockline
+as that user instead), and those that leave the group (setsid, daemons).
+A process of the group that is still there when the command has ended, such as a background job of a script, is waited
+for and keeps the lock: see --children.
 
 Exit codes:
   the command's own; 128+n if signal n ended it, or ended the waiting
@@ -36,7 +46,7 @@ Exit codes:
   75   not acquired in time, or evicted while waiting (-E changes it)
   77   denied by the engine
   78   the engine, or its file, is set up in a way no lock can be trusted to
-  79   lost while the command was running (maximum hold included); the command was stopped
+  79   lost while the command was running, or about to be (maximum hold included); the command was stopped
   126  the command could not be executed
   127  the command was not found";
 
@@ -110,9 +120,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = max_hold)]
     pub(crate) max_hold: Option<Duration>,
 
-    /// When the lock is lost: how long the command may take to end before it is killed
+    /// When the lock is lost: how long the command may take to end before it is killed, at most until the lease ends
     #[arg(long, value_name = "DURATION", value_parser = grace, default_value = "5s")]
     pub(crate) grace: Duration,
+
+    /// What to do with processes of the command's group that are still there when the command has ended
+    #[arg(long, value_name = "WHAT", default_value = "wait")]
+    pub(crate) children: Children,
 
     /// The exit code for "not acquired" instead of 75
     #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", value_parser = exit_code, allow_negative_numbers = true)]
@@ -124,6 +138,10 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
+
+    /// Let the command have the password in LOCKLINE_URL, for a lockline inside it
+    #[arg(long)]
+    pub(crate) pass_url: bool,
 
     /// Say what there is to say as JSON, one object per line, on stderr
     #[arg(long)]
@@ -140,6 +158,17 @@ pub(crate) struct RunArgs {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What becomes of the command's group after the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Children {
+    /// Keep the lock until they have ended, as flock(1) does; a signal ends them and the waiting
+    Wait,
+    /// Ask them to end, kill them after the grace, then release the lock
+    Stop,
+    /// Release the lock at once; they go on without it
+    Leave,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use lockline::{EngineUrl, Locks, Name};
 
 use crate::exit::{Failure, code};
+use crate::output::say;
+use crate::secret;
 
 /// This user's own file on this machine.
 const DEFAULT_URL: &str = "sqlite:";
@@ -45,11 +47,27 @@ impl Engine {
         } else {
             "?thread=late"
         };
-        Ok(Locks::builder().owner(owner).connect(&format!("{}{late}", self.url)).await?)
+        Locks::builder().owner(owner).connect(&format!("{}{late}", self.url)).await.map_err(|error| {
+            let hint = secret::hint().filter(|_| self.is_from_environment());
+            let failure = Failure::from(error);
+            if let Some(hint) = hint { failure.hint(hint) } else { failure }
+        })
+    }
+
+    fn is_from_environment(&self) -> bool {
+        std::env::var(secret::URL).is_ok_and(|url| url == self.url)
+    }
+
+    /// Whether its password stands on the command line, where `ps` shows it.
+    pub(crate) fn shows_its_secret(&self) -> bool {
+        secret::is_on_command_line(&self.url)
     }
 
     /// Connects to look; `None` if there is nothing to look at: whoever only looks must not make the file.
     pub(crate) async fn open_to_look(&self) -> Result<Option<Locks>, Failure> {
+        if self.shows_its_secret() {
+            say(&format!("lockline: {}\nhint: {}\n", secret::SHOWN, secret::SHOWN_HINT));
+        }
         let exists = self.file.as_ref().is_none_or(|file| file.exists());
         if exists { Ok(Some(self.open("lockline").await?)) } else { Ok(None) }
     }

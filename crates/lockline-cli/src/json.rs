@@ -6,6 +6,8 @@ use lockline::driver::Fencing;
 use lockline::line::{ClaimView, LineView, Mode};
 use serde::Serialize;
 
+use crate::members::Member;
+
 #[derive(Debug, Serialize)]
 pub(crate) struct Lines {
     pub(crate) locks: Vec<Line>,
@@ -45,9 +47,31 @@ pub(crate) struct Evicted<'a> {
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(crate) enum Event<'a> {
-    Waiting { name: &'a str },
-    Acquired { name: &'a str, token: Option<u64>, waited_ms: u64 },
-    Failed { exit: u8, message: &'a str, hint: Option<&'a str> },
+    Waiting {
+        name: &'a str,
+    },
+    Acquired {
+        name: &'a str,
+        token: Option<u64>,
+        waited_ms: u64,
+    },
+    /// Something that does not change how it ends.
+    Warning {
+        message: &'a str,
+        hint: Option<&'a str>,
+    },
+    /// The lock is lost, and these processes of the command could not be stopped.
+    Unstoppable {
+        name: &'a str,
+        processes: &'a [Member],
+        message: &'a str,
+        hint: Option<&'a str>,
+    },
+    Failed {
+        exit: u8,
+        message: &'a str,
+        hint: Option<&'a str>,
+    },
 }
 
 impl Line {

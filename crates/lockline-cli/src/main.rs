@@ -7,8 +7,11 @@ mod engine;
 mod exit;
 mod guardian;
 mod json;
+mod members;
+mod nested;
 mod output;
 mod parse;
+mod secret;
 mod signals;
 mod table;
 mod talk;
@@ -19,9 +22,6 @@ mod waiting;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Some(code) = guardian::if_called() {
-        return code;
-    }
     match usage::parse(std::env::args_os().collect()) {
         Ok(cli) => commands::dispatch(cli.command),
         Err(code) => code,

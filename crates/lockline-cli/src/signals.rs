@@ -5,11 +5,12 @@ use std::future::poll_fn;
 use std::io::{self, Read};
 use std::task::Poll;
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, killpg, sigaction};
+use nix::unistd::{getpgrp, getpid};
 use tokio::signal::unix::{self, SignalKind, signal};
 
-/// What is passed on to the command. Not the stop signals: see [`Child`](crate::child::Child).
-const PASSED_ON: [Signal; 8] = [
+/// What is passed on to the command. SIGTSTP stops both: see [`Child`](crate::child::Child).
+const PASSED_ON: [Signal; 9] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -18,7 +19,34 @@ const PASSED_ON: [Signal; 8] = [
     Signal::SIGUSR2,
     Signal::SIGALRM,
     Signal::SIGCONT,
+    Signal::SIGTSTP,
 ];
+
+/// Who is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopping {
+    /// The whole job, as the keyboard has it: the shell must get its prompt.
+    OurGroup,
+    /// This process, as it was told.
+    Alone,
+}
+
+/// Stops as if SIGTSTP had no handler, and returns when continued. Whoever waits for us sees the signal it expects.
+#[allow(unsafe_code)]
+pub(crate) fn stop_ourselves(whom: Stopping) {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action runs no code of ours, and what is restored is the handler that was there before.
+    let before = unsafe { sigaction(Signal::SIGTSTP, &default) };
+    // Neither can fail for ourselves; others of our group may be another user's, and that user stops them.
+    let _ = match whom {
+        Stopping::OurGroup => killpg(getpgrp(), Signal::SIGTSTP),
+        Stopping::Alone => kill(getpid(), Signal::SIGTSTP),
+    };
+    if let Ok(before) = before {
+        // SAFETY: as above.
+        let _ = unsafe { sigaction(Signal::SIGTSTP, &before) };
+    }
+}
 
 /// All signals of interest, from the moment it is made.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use lockline::fence::Fence;
 use crate::cli::RunArgs;
 use crate::exit::Failure;
 use crate::json::{Event, millis};
+use crate::members::{Member, named};
 use crate::output::{say, talks_to_terminal, visible};
 use crate::table::age;
 
@@ -54,10 +55,32 @@ impl Talk {
     }
 
     /// Says something that does not change how it ends.
-    pub(crate) fn warn(self, message: &str) {
-        if !self.quiet && !self.json {
-            say(&format!("lockline: {}\n", visible(message)));
+    pub(crate) fn warn(self, message: &str, hint: Option<&str>) {
+        self.say(&Event::Warning { message, hint }, message, hint);
+    }
+
+    /// Says that a lock is lost, and who works on without it.
+    pub(crate) fn unstoppable(self, name: &str, processes: &[Member]) {
+        let message = format!(
+            "{} is lost, but {} may not be stopped by this user and works on without it",
+            visible(name),
+            named(processes)
+        );
+        let hint = Some(
+            "whoever runs a command as another user runs lockline as that user, too: sudo lockline run …",
+        );
+        self.say(&Event::Unstoppable { name, processes, message: &message, hint }, &message, hint);
+    }
+
+    fn say(self, event: &Event<'_>, message: &str, hint: Option<&str>) {
+        if self.quiet {
+            return;
         }
+        if self.json {
+            return say_json(event);
+        }
+        let hint = hint.map(|hint| format!("hint: {}\n", visible(hint))).unwrap_or_default();
+        say(&format!("lockline: {}\n{hint}", visible(message)));
     }
 
     fn tell(self, event: &Event<'_>, text: impl Fn() -> String) {

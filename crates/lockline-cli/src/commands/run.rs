@@ -4,23 +4,29 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use lockline::line::Mode;
+use lockline::time::BootClock;
 use lockline::{ErrorKind, Guard, Locks};
 use nix::sys::signal::Signal;
 use tokio::time::Instant;
 
 use crate::child::{Child, by_signal};
-use crate::cli::RunArgs;
+use crate::cli::{Children, RunArgs};
 use crate::engine::{Engine, on_runtime};
 use crate::exit::{Failure, code};
+use crate::nested;
 use crate::output::visible;
 use crate::parse::Permits;
-use crate::signals::Signals;
+use crate::secret;
+use crate::signals::{Signals, Stopping, stop_ourselves};
 use crate::talk::Talk;
 use crate::waiting::Waiting;
 
-use self::keep::keep;
+use self::keep::Hold;
+use self::under_lock::keep;
 
 mod keep;
+mod under_lock;
 
 /// How long to wait for the engine to hear that we go. After that the lease tells it.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
@@ -37,6 +43,8 @@ struct Plan {
     lease: Option<Duration>,
     max_hold: Option<Duration>,
     grace: Duration,
+    children: Children,
+    pass_url: bool,
     not_acquired: u8,
     command: Vec<OsString>,
 }
@@ -48,9 +56,23 @@ enum Kind {
     Permits(Permits),
 }
 
+impl Kind {
+    fn mode(self) -> Mode {
+        match self {
+            Kind::Exclusive => Mode::Exclusive,
+            Kind::Shared => Mode::Shared,
+            Kind::Permits(Permits { count, limit }) => Mode::Permits { count, limit },
+        }
+    }
+}
+
 pub(crate) fn run(args: RunArgs) -> ExitCode {
     let talk = Talk::of(&args);
-    match plan(args).and_then(|plan| on_runtime(carry_out(&plan, talk))) {
+    let planned = plan(args);
+    if planned.as_ref().is_ok_and(|plan| plan.engine.shows_its_secret()) {
+        talk.warn(secret::SHOWN, Some(secret::SHOWN_HINT));
+    }
+    match planned.and_then(|plan| on_runtime(carry_out(&plan, talk))) {
         Ok(code) => code.into(),
         Err(failure) => {
             talk.failed(&failure);
@@ -75,6 +97,8 @@ fn plan(args: RunArgs) -> Result<Plan, Failure> {
         lease: args.lease,
         max_hold: args.max_hold,
         grace: args.grace,
+        children: args.children,
+        pass_url: args.pass_url,
         not_acquired: args.exit_code.unwrap_or(code::NOT_ACQUIRED),
         command: args.command,
     })
@@ -106,20 +130,43 @@ async fn carry_out(plan: &Plan, talk: Talk) -> Result<u8, Failure> {
             return Err(failure);
         }
     };
-    let fence = guard.fence();
-    // Set even if there is none: a token of an outer `lockline run` is not this lock's.
-    let token = if fence.is_none() { String::new() } else { fence.token().to_string() };
-    let environment =
-        [("LOCKLINE_NAME", &*plan.name), ("LOCKLINE_TOKEN", &token), ("LOCKLINE_OWNER", &plan.owner)];
-    let ended = match Child::start(&plan.command, environment) {
-        Ok(child) => keep(child, &guard, plan.grace, &mut signals, talk).await,
-        Err(failure) => Err(failure),
-    };
+    let ended = hold(plan, &guard, talk, &mut signals).await;
     let let_go = let_go(&locks, guard, talk).await;
     // The process ends now, and its connections with it; closing them one by one would only take time.
     std::mem::forget(locks);
     // That the command could not be run says more than that the lock was lost meanwhile.
     ended.and_then(|code| let_go.map(|()| code))
+}
+
+/// Runs the command under the lock that was got.
+async fn hold(plan: &Plan, guard: &Guard, talk: Talk, signals: &mut Signals) -> Result<u8, Failure> {
+    // Counted here and not by the library, which lets the next one in as soon as it is over: this lock stays ours until
+    // the command, which is asked then, has ended.
+    let cap = plan.max_hold.map(|cap| BootClock.now() + cap);
+    let hold = Hold { guard, name: &plan.name, grace: plan.grace, cap, talk };
+    let fence = guard.fence();
+    // Set even if there is none: a token of an outer `lockline run` is not this lock's.
+    let token = if fence.is_none() { String::new() } else { fence.token().to_string() };
+    let holds = nested::with(guard);
+    let mut environment = vec![
+        ("LOCKLINE_NAME", &*plan.name),
+        ("LOCKLINE_TOKEN", &token),
+        ("LOCKLINE_OWNER", &plan.owner),
+        (nested::HOLDS, &holds),
+    ];
+    let open_url = if plan.pass_url { None } else { secret::withheld() };
+    if let Some(url) = &open_url {
+        environment.extend([(secret::URL, url.as_str()), (secret::WITHHELD, "1")]);
+    }
+    // First: from its fork on the command is watched.
+    let guardian = hold.guardian()?;
+    match Child::start(&plan.command, &environment, guardian.introduction()) {
+        Ok(child) => keep(child, guardian, hold, plan.children, signals).await,
+        Err(failure) => {
+            guardian.dismiss();
+            Err(failure)
+        }
+    }
 }
 
 async fn let_go(locks: &Locks, guard: Guard, talk: Talk) -> Result<(), Failure> {
@@ -129,7 +176,7 @@ async fn let_go(locks: &Locks, guard: Guard, talk: Talk) -> Result<(), Failure> 
         return Err(error.into());
     }
     // The command has done its work under the lock; that others wait a lease longer does not change its result.
-    talk.warn(&format!("the lock could not be released, its lease will end it: {error}"));
+    talk.warn(&format!("the lock could not be released, its lease will end it: {error}"), None);
     Ok(())
 }
 
@@ -141,6 +188,9 @@ enum Got {
 
 /// Waits for the lock, for a signal, or for the end of patience.
 async fn get(locks: &Locks, plan: &Plan, talk: Talk, signals: &mut Signals) -> Result<Got, Failure> {
+    if plan.wait != Some(Duration::ZERO) {
+        nested::check(locks, &plan.name, plan.kind.mode()).await?;
+    }
     let began = Instant::now();
     let mut waiting = Waiting::new(locks, &plan.name, talk);
     let answer = tokio::select! {
@@ -168,6 +218,8 @@ async fn ending(signals: &mut Signals) -> Signal {
     loop {
         match signals.next().await {
             Signal::SIGCONT => {}
+            // Nothing runs yet that would have to be stopped with us.
+            Signal::SIGTSTP => stop_ourselves(Stopping::Alone),
             signal => return signal,
         }
     }
@@ -189,8 +241,7 @@ async fn ask(locks: &Locks, plan: &Plan) -> lockline::Result<Option<Guard>> {
     macro_rules! with_options {
         ($lock:expr) => {{
             let lock = $lock;
-            let lock = if let Some(lease) = plan.lease { lock.lease(lease) } else { lock };
-            if let Some(cap) = plan.max_hold { lock.max_hold(cap) } else { lock }
+            if let Some(lease) = plan.lease { lock.lease(lease) } else { lock }
         }};
     }
     match (plan.kind, plan.wait) {
