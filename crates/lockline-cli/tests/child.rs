@@ -1,9 +1,9 @@
-//! The command that runs under the lock: its streams, environment, group and signals, and that it never goes on alone.
+//! The command that runs under the lock: its streams, environment, group and signals.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
-use common::{Lab, kill, lives, until};
+use common::{Lab, kill};
 use std::io::Write;
 use std::process::Stdio;
 
@@ -78,52 +78,4 @@ fn what_was_ignored_stays_ignored() {
     let said =
         common::said(common::started_by("sh", &["-c", script], &lab.bare_command(&[])).output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (Some(0), "survived\n"), "{said:?}");
-}
-
-#[test]
-fn a_killed_wrapper_takes_its_command_with_it_at_once() {
-    let lab = Lab::new();
-    // `exec`, so that the command is the sleeper itself and no guardian is needed.
-    let held = lab.hold(&["--lease", "1s"], "x", "echo $$; exec sleep 1000");
-    let command: i32 = held.first.parse().unwrap();
-    assert!(lives(command));
-    kill("KILL", held.pid());
-    until("the command is gone", || !lives(command));
-    until("the lock is free", || lab.counts("x") == (0, 0));
-}
-
-#[test]
-fn a_killed_wrapper_takes_its_commands_children_with_it() {
-    let lab = Lab::new();
-    let held = lab.hold(&[], "x", "sleep 1000 & echo $!; wait");
-    let grandchild: i32 = held.first.parse().unwrap();
-    until("the guardian is there", || guardian_of(held.pid()).is_some());
-    assert!(lives(grandchild));
-    kill("KILL", held.pid());
-    until("the grandchild is gone", || !lives(grandchild));
-}
-
-#[test]
-fn the_guardian_goes_home_and_spares_what_was_left_running() {
-    let lab = Lab::new();
-    let held = lab.hold(&[], "x", "sleep 1000 >/dev/null 2>&1 & echo $!; read _; exit 0");
-    let left: i32 = held.first.parse().unwrap();
-    let mut guardian = None;
-    until("the guardian is there", || {
-        guardian = guardian_of(held.pid());
-        guardian.is_some()
-    });
-    assert_eq!(held.let_go().code, Some(0));
-    until("the guardian is gone", || !lives(guardian.unwrap()));
-    assert!(lives(left), "a daemon that the command started is its own affair");
-    kill("KILL", left);
-}
-
-/// The guardian among the children of a wrapper.
-fn guardian_of(wrapper: i32) -> Option<i32> {
-    let children = std::fs::read_to_string(format!("/proc/{wrapper}/task/{wrapper}/children")).ok()?;
-    children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains("guardian")
-    })
 }

@@ -71,6 +71,18 @@ fn the_maximum_hold_ends_a_hung_command() {
 }
 
 #[test]
+fn a_lock_held_for_its_maximum_is_kept_until_the_command_has_ended() {
+    let lab = Lab::new();
+    let script = "trap 'echo asked; read _; exit 3' TERM; echo in; while :; do sleep 0.02; done";
+    let mut held = lab.hold(&["--max-hold", "200ms", "--grace", "20s"], "x", script);
+    assert_eq!(held.next_line(), "asked");
+    assert_eq!(lab.counts("x"), (1, 0), "nobody else is in while it cleans up");
+    let said = held.let_go();
+    assert_eq!(said.code, Some(79), "{said:?}");
+    assert!(said.err.contains("max_hold"), "{said:?}");
+}
+
+#[test]
 fn a_stopped_command_is_ended_all_the_same() {
     let lab = Lab::new();
     let held = lab.hold(&["--max-hold", "300ms"], "x", "echo $$; while :; do sleep 0.02; done");

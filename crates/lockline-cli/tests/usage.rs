@@ -42,6 +42,7 @@ fn every_mistake_is_one_line_64_and_changes_nothing() {
         &["run", "--permits", "1/2", "-s", "x", "--", "true"],
         &["run", "--max-hold", "0s", "x", "--", "true"],
         &["run", "--grace", "-1s", "x", "--", "true"],
+        &["run", "--children", "eat", "x", "--", "true"],
         &["run", "--owner", "", "x", "--", "true"],
         &["run", "--owner", &long, "x", "--", "true"],
         &["run", "-q", "-v", "x"],
@@ -170,6 +171,20 @@ fn help_lists_the_codes_and_the_variable() {
     for word in ["64", "69", "75", "77", "78", "79", "126", "127", "128+n", "LOCKLINE_URL", "LOCKLINE_TOKEN"]
     {
         assert!(said.out.contains(word), "{word}");
+    }
+    for words in [
+        "--children",
+        "--pass-url",
+        "LOCKLINE_HOLDS",
+        "process group",
+        "another user",
+        "guardian",
+        "Keep the lock until they have ended",
+    ] {
+        // Both wrap their lines.
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let man = flat(&lab.say(&["man", "run"]).out.replace("\\-", "-"));
+        assert!(flat(&said.out).contains(words) && man.contains(words), "{words}");
     }
     let version = lab.say(&["--version"]);
     assert_eq!(version.out, format!("lockline {}\n", env!("CARGO_PKG_VERSION")));

@@ -174,6 +174,64 @@ pub fn lives(pid: i32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
+/// The state of a process as `/proc` has it: `T` is stopped.
+pub fn state(pid: i32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
+}
+
+/// The guardian among the children of a wrapper. It has its name only when it was first scheduled.
+pub fn guardian_of(wrapper: i32) -> i32 {
+    another_guardian_of(wrapper, 0)
+}
+
+/// The same, waited for until it is another one.
+pub fn another_guardian_of(wrapper: i32, than: i32) -> i32 {
+    let is_guardian = |pid: &i32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        *pid != than && lives(*pid) && name.is_ok_and(|name| name == "guardian\n")
+    };
+    let mut found = None;
+    until("the guardian is there", || {
+        let path = format!("/proc/{wrapper}/task/{wrapper}/children");
+        let children = std::fs::read_to_string(path).unwrap_or_default();
+        found = children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(is_guardian);
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+/// A file in which holders write what they do, in the order they do it.
+pub struct Log(pub PathBuf);
+
+impl Log {
+    pub fn new(lab: &Lab) -> Log {
+        Log(lab.state.path().join("log"))
+    }
+
+    /// A shell function `work` that writes `w` into the log again and again, for as long as it lives.
+    pub fn worker(&self) -> String {
+        format!("work() {{ while :; do echo w >> '{}'; done; }}; ", self.0.display())
+    }
+
+    /// The next holder's script: it writes that it is in, and stays for a while.
+    pub fn next(&self) -> String {
+        format!("echo next >> '{0}'; sleep 0.1; echo out >> '{0}'", self.0.display())
+    }
+
+    pub fn text(&self) -> String {
+        std::fs::read_to_string(&self.0).unwrap_or_default()
+    }
+
+    /// That nobody worked any more when the next holder was in. A process that was sent SIGKILL may take its time to be
+    /// gone, but writes nothing more, so this does not depend on how busy the machine is.
+    pub fn assert_nobody_worked_beside_the_next(&self) {
+        let text = self.text();
+        let (_, after) = text.split_once("next\n").expect("the next holder was in");
+        assert_eq!(after, "out\n", "somebody worked beside the next holder");
+    }
+}
+
 /// One line `lockline: …`, perhaps with a hint after it.
 pub fn assert_one_line(said: &Said) {
     let lines: Vec<&str> = said.err.lines().collect();
