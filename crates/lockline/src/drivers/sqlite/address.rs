@@ -23,7 +23,8 @@ impl SqliteConfig {
             )
             .hint("set one of them to an absolute path, or name the file: sqlite:/path/to/file")
         })?;
-        Ok(SqliteConfig::new(state.join("lockline").join("locks.db")).create_dir(true))
+        let config = SqliteConfig::new(state.join("lockline").join("locks.db")).create_dir(true);
+        Ok(SqliteConfig { is_of_user: true, ..config })
     }
 
     /// The file that an address names.
@@ -47,6 +48,11 @@ impl SqliteConfig {
             Some("late") => config.late_thread(true),
             Some(_) => return Err(Error::new(ErrorKind::Invalid, "url", "thread is either own or late")),
         };
+        let config = match url.take("owner").as_deref() {
+            None | Some("own") => config,
+            Some("any") => config.any_owner(true),
+            Some(_) => return Err(Error::new(ErrorKind::Invalid, "url", "owner is either own or any")),
+        };
         url.finish()?;
         Ok(config)
     }
@@ -58,8 +64,11 @@ mod tests {
 
     #[test]
     fn broken_addresses_are_refused_or_name_a_file() {
-        let examples =
-            ["sqlite:/tmp/a%20b.db?thread=late", "sqlite:x?unproven_file_system=allow", "sqlite:///a"];
+        let examples = [
+            "sqlite:/tmp/a%20b.db?thread=late",
+            "sqlite:x?unproven_file_system=allow&owner=any",
+            "sqlite:///a",
+        ];
         crate::hostile::texts(&examples, |text| {
             let Ok(url) = EngineUrl::parse(text) else { return };
             if let Ok(config) = SqliteConfig::from_url(url) {

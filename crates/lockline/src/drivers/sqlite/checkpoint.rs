@@ -109,5 +109,5 @@ fn try_write_back(db: &Connection, insist: bool) -> rusqlite::Result<()> {
     db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))?;
     // The log starts again with the next commit, which syncs its new head: better this one than somebody's handover.
     // Until then whoever opens the file first would read the old log to its end.
-    db.execute("UPDATE meta SET boot = boot", []).map(drop)
+    db.execute("UPDATE meta SET last_ticket = last_ticket", []).map(drop)
 }

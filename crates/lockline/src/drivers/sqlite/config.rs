@@ -21,6 +21,9 @@ pub struct SqliteConfig {
     pub(super) allow_unproven_file_system: bool,
     pub(super) busy_timeout: Duration,
     pub(super) late_thread: bool,
+    pub(super) any_owner: bool,
+    /// The path is the user's own, which nobody has named.
+    pub(super) is_of_user: bool,
     pub(super) clock: Clock,
 }
 
@@ -33,6 +36,8 @@ impl SqliteConfig {
             allow_unproven_file_system: false,
             busy_timeout: Duration::from_secs(5),
             late_thread: false,
+            any_owner: false,
+            is_of_user: false,
             clock: Clock::real(),
         }
     }
@@ -81,6 +86,16 @@ impl SqliteConfig {
     #[must_use]
     pub fn late_thread(mut self, late: bool) -> SqliteConfig {
         self.late_thread = late;
+        self
+    }
+
+    /// Lets root use a file that belongs to another user. Whoever may write the file can hold up, end and forge every lock in
+    /// it; a file that somebody put into a shared directory in advance looks as any other. For ordinary users nothing is asked.
+    ///
+    /// Default: `false`, because root usually guards what that user must not touch.
+    #[must_use]
+    pub fn any_owner(mut self, any: bool) -> SqliteConfig {
+        self.any_owner = any;
         self
     }
 

@@ -80,6 +80,9 @@ fn move_to_thread(at_hand: &mut Option<Station>) {
     if let Err(e) = thread(run) {
         tracing::warn!(error = %e, "no thread for the lock file: bells are heard late");
         *at_hand = locked(&slot).take();
+        if let Some(station) = at_hand {
+            station.worker.stay_here();
+        }
     }
 }
 

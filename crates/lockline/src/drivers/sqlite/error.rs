@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rusqlite::ErrorCode;
 
+use super::identity::Found;
 use crate::error::{Error, ErrorKind};
 
 /// A failed transaction.
@@ -36,7 +37,7 @@ impl Failure {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
                 ErrorKind::Unavailable,
                 "the file stayed locked by another process",
-                "another process was stopped in the middle of a transaction, or holds one open by other means",
+                "this machine is very busy, or another process was stopped in the middle of a transaction, or holds one open",
             ),
             // Perhaps somebody's only copy of something: nobody is told to remove it.
             Some(ErrorCode::NotADatabase) => (
@@ -79,5 +80,29 @@ impl Failure {
 pub(super) fn full(operation: &'static str, address: &Arc<str>) -> Error {
     Error::new(ErrorKind::Full, operation, "the disk is full")
         .hint("free some space; holders can still renew and release, new claims have to wait")
+        .at(address)
+}
+
+/// The path leads to another file, or to none, or that cannot be told.
+pub(super) fn no_file(operation: &'static str, found: &Found, address: &Arc<str>) -> Error {
+    match found {
+        Found::Unclear(e) => Error::new(ErrorKind::Unavailable, operation, "the file cannot be reached")
+            .hint("check the path and the rights on its directories")
+            .caused_by(e.to_string()),
+        _ => Error::new(
+            ErrorKind::Unsafe,
+            operation,
+            "the file, or its -wal or -shm file, was removed or replaced while it was in use",
+        )
+        .hint("restart the processes that use it, and never remove the file while one runs"),
+    }
+    .at(address)
+}
+
+/// The file has got another name since it was opened.
+pub(super) fn linked(address: &Arc<str>) -> Error {
+    let message = "the file has got another name (a hard link), whose users would not see its locks";
+    Error::new(ErrorKind::Unsafe, "join", message)
+        .hint("use one path for all, and remove the other link; who holds a lock keeps it")
         .at(address)
 }

@@ -2,18 +2,22 @@
 
 mod address;
 mod bell;
+mod boot;
 mod checkpoint;
 mod config;
 mod desk;
 mod early;
 mod error;
 mod file;
+mod identity;
 mod meta;
 mod process;
+mod refuse;
 mod request;
 mod room;
 mod rows;
 mod schema;
+mod tickets;
 mod verbs;
 mod view;
 mod worker;
@@ -73,7 +77,7 @@ impl Sqlite {
     }
 }
 
-async fn open(config: SqliteConfig, bells: Bells, runtime: Handle) -> Result<Sqlite> {
+async fn open(mut config: SqliteConfig, bells: Bells, runtime: Handle) -> Result<Sqlite> {
     let path = std::path::absolute(&config.path)
         .map_err(|e| Error::new(ErrorKind::Invalid, "open", "the path is empty").caused_by(e.to_string()))?;
     let address: Arc<str> = format!("sqlite:{}", path.display()).into();
@@ -83,10 +87,16 @@ async fn open(config: SqliteConfig, bells: Bells, runtime: Handle) -> Result<Sql
     let queue = Arc::new(queue);
     let weak = Arc::downgrade(&queue);
     if config.late_thread {
-        let busy_timeout = config.busy_timeout;
-        let worker = worker(config.busy_timeout(AT_HAND_TIMEOUT), &path, &address, bells, &runtime, weak)?;
-        let station = Station { worker, requests, busy_timeout };
-        return Ok(Sqlite { info, desk: Desk::at_hand(queue, station, &runtime) });
+        let hasty = config.clone().busy_timeout(AT_HAND_TIMEOUT);
+        match worker(hasty, &path, &address, bells.clone(), &runtime, weak.clone()) {
+            Ok(worker) => {
+                let station = Station { worker, requests, busy_timeout: config.busy_timeout };
+                return Ok(Sqlite { info, desk: Desk::at_hand(queue, station, &runtime) });
+            }
+            // Others are on the file: a new one is being made, or the machine is busy. A thread can wait for longer.
+            Err(error) if error.kind() == ErrorKind::Unavailable => config.late_thread = false,
+            Err(error) => return Err(error),
+        }
     }
     let (opened, is_open) = oneshot::channel();
     let serve = move || match worker(config, &path, &address, bells, &runtime, weak) {
@@ -116,7 +126,7 @@ fn worker(
     let file = file::open(&config, path, address)?;
     let me = process::Process::this();
     Ok(Worker {
-        belfry: bell::Belfry::new(file.identity, me, bells, runtime.clone()),
+        belfry: bell::Belfry::new(file.identity.file, me, bells, runtime.clone()),
         watches: process::Watches::new(me, runtime.clone()),
         file,
         clock: config.clock,
@@ -127,6 +137,11 @@ fn worker(
         room: Room::Enough,
         awaited: false,
         unheard: config.late_thread.then(early::Unheard::default),
+        deferred: Vec::new(),
+        was_busy: false,
+        reserving: tickets::Reserving::default(),
+        low_on_tickets: None,
+        said_gone: false,
     })
 }
 

@@ -13,11 +13,12 @@ use crate::name::Name;
 
 pub(super) type Queue = Sender<Request>;
 pub(super) type Reply = oneshot::Sender<Result<Done, Error>>;
+pub(super) type ViewReply = oneshot::Sender<Result<Vec<LineView>, Error>>;
 
 #[derive(Debug)]
 pub(super) enum Request {
     Work(Work, Reply),
-    View(Query, oneshot::Sender<Result<Vec<LineView>, Error>>),
+    View(Query, ViewReply),
     /// A watched process ended.
     Died(Process),
 }

@@ -1,9 +1,10 @@
-//! What makes a file ours: its schema, of this version and for this boot.
+//! What makes a file ours: its schema, of this version.
 
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension};
+use rusqlite::{Connection, ErrorCode};
 
+use super::boot;
 use super::error::Failure;
 use super::room;
 use super::rows::int;
@@ -11,7 +12,7 @@ use crate::time::BootClock;
 
 /// "LkLn": tells `file(1)` and us whose database it is.
 const APPLICATION_ID: i32 = 0x4c6b_4c6e;
-const SCHEMA_VERSION: i32 = 2;
+const SCHEMA_VERSION: i32 = 3;
 /// Small pages: a verb changes one or two of them by a few bytes, and each is copied whole into the log.
 const PAGE_SIZE: u32 = 1024;
 
@@ -29,8 +30,10 @@ impl From<rusqlite::Error> for Trouble {
     }
 }
 
-/// Makes sure that the file is ours, and of this boot. Writes only to a new file, or after a boot.
-pub(super) fn adopt(db: &Connection, boot: &str, patience: Duration) -> Result<(), Trouble> {
+/// Makes sure that the file is ours. Writes only to a new file, or under a boot id that it does not know.
+pub(super) fn adopt(db: &Connection, patience: Duration) -> Result<(), Trouble> {
+    let boot = boot::shown_id();
+    let boot = boot.as_deref();
     match look(db)? {
         Known::Ours => {}
         Known::Empty => retry_while_busy(patience, || create(db, boot))?,
@@ -40,16 +43,14 @@ pub(super) fn adopt(db: &Connection, boot: &str, patience: Duration) -> Result<(
     if mode != "wal" {
         return Err(Trouble::Foreign(format!("its journal mode was changed to {mode}")));
     }
-    let known: Option<String> = db.query_row("SELECT boot FROM meta", [], |row| row.get(0)).optional()?;
-    if known.as_deref() != Some(boot) {
-        // Every lease ended with the boot it was counted in; the ticket counter goes on.
-        db.execute_batch("BEGIN IMMEDIATE")?;
-        let changed = db
-            .execute("DELETE FROM claims WHERE (SELECT boot FROM meta) <> ?1", [boot])
-            // Times of another boot mean nothing: whoever comes next looks for itself.
-            .and_then(|_| db.execute("UPDATE meta SET boot = ?1, earliest_us = 0", [boot]));
-        db.execute_batch(if changed.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
-        changed?;
+    if !boot::is_known(db, boot)? {
+        transaction(db, || {
+            // Another process may have been first.
+            if !boot::is_known(db, boot)? {
+                boot::note(db, boot)?;
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -67,7 +68,7 @@ fn look(db: &Connection) -> Result<Known, Trouble> {
     let version = number("PRAGMA user_version")?;
     match (application, version) {
         (APPLICATION_ID, SCHEMA_VERSION) => Ok(Known::Ours),
-        (APPLICATION_ID, 1) => Ok(Known::Older),
+        (APPLICATION_ID, 1 | 2) => Ok(Known::Older),
         (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => Err(Trouble::Foreign(format!(
             "it was made by a newer Lockline (schema {newer}, this one knows {SCHEMA_VERSION})"
         ))),
@@ -76,7 +77,7 @@ fn look(db: &Connection) -> Result<Known, Trouble> {
     }
 }
 
-fn create(db: &Connection, boot: &str) -> Result<(), Trouble> {
+fn create(db: &Connection, boot: Option<&str>) -> Result<(), Trouble> {
     db.pragma_update(None, "page_size", PAGE_SIZE)?;
     db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     transaction(db, || match look(db)? {
@@ -87,15 +88,15 @@ fn create(db: &Connection, boot: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Makes a file of the first schema one of this. Its programs know nothing of this one, so it is done when none of them
+/// Makes a file of an older schema one of this. Its programs know nothing of this one, so it is done when none of them
 /// holds anything; one that comes back is told that the file is a newer Lockline's.
-fn upgrade(db: &Connection, boot: &str) -> Result<(), Trouble> {
+fn upgrade(db: &Connection, boot: Option<&str>) -> Result<(), Trouble> {
     transaction(db, || {
         if !matches!(look(db)?, Known::Older) {
             return Ok(());
         }
         let now = int(BootClock.now().as_micros());
-        let held: i64 = db.query_row(include_str!("sql/held.sql"), (boot, now), |row| row.get(0))?;
+        let held: i64 = db.query_row(include_str!("sql/held.sql"), [now], |row| row.get(0))?;
         if held > 0 {
             let message = format!("an older Lockline, whose files this one changes, has {held} claims in it");
             return Err(Trouble::InUse(message));
@@ -117,9 +118,10 @@ fn transaction(db: &Connection, body: impl FnOnce() -> Result<(), Trouble>) -> R
     Ok(db.execute_batch("COMMIT")?)
 }
 
-fn create_schema(db: &Connection, boot: &str, last_ticket: i64) -> Result<(), Trouble> {
+fn create_schema(db: &Connection, boot: Option<&str>, last_ticket: i64) -> Result<(), Trouble> {
     db.execute_batch(include_str!("schema.sql"))?;
-    db.execute("INSERT INTO meta VALUES (1, ?1, ?2, 0)", (boot, last_ticket))?;
+    db.execute("INSERT INTO meta VALUES (1, ?1, 0, 0, 0, 0)", [last_ticket])?;
+    boot::note(db, boot)?;
     room::first_reserve(db)?;
     db.pragma_update(None, "application_id", APPLICATION_ID)?;
     db.pragma_update(None, "user_version", SCHEMA_VERSION)?;

@@ -58,8 +58,15 @@ impl<'c> Ledger<'c> {
     /// own line would leave the rows of a name that nobody asks for again in the file for ever.
     pub(super) fn open(db: &'c Connection, me: Process, now: Now) -> Sql<Ledger<'c>> {
         let meta = Meta::read(db)?;
-        let unsettled =
-            if meta.may_have_lapsed(now.at) { meta.drop_lapsed(db, now.at)? } else { BTreeSet::new() };
+        let another_boot = meta.is_of_another_boot(now.at);
+        if another_boot {
+            meta.begin_boot(now);
+        }
+        let unsettled = if another_boot || meta.may_have_lapsed(now.at) {
+            meta.drop_lapsed(db, now.at)?
+        } else {
+            BTreeSet::new()
+        };
         Ok(Ledger {
             db,
             me,
@@ -79,6 +86,16 @@ impl<'c> Ledger<'c> {
         }
         self.meta.write(self.db)?;
         Ok(self.rings)
+    }
+
+    /// Whether this transaction may give as many tickets as there can be joins in it.
+    pub(super) fn has_tickets(&self) -> bool {
+        self.meta.has_tickets(self.now.ticket_us)
+    }
+
+    /// Whether more tickets are to be reserved soon.
+    pub(super) fn is_low_on_tickets(&self) -> bool {
+        self.meta.is_low_on_tickets(self.now.ticket_us)
     }
 
     /// Whether rows were added.
@@ -340,7 +357,7 @@ impl<'c> Ledger<'c> {
             int(self.me.start),
             int(self.me.pid_ns),
         ])?;
-        self.meta.ends_at(self.now.at + claim.lease);
+        self.meta.renewed(self.now.at, self.now.at + claim.lease);
         self.has_new_places.set(true);
         Ok(())
     }
@@ -362,13 +379,14 @@ impl<'c> Ledger<'c> {
         fixed: bool,
     ) -> Sql<()> {
         // A fixed lease may be the shorter one.
-        self.meta.ends_at(deadline);
+        self.meta.renewed(self.now.at, deadline);
         self.db.prepare_cached(include_str!("sql/extend.sql"))?.execute(params![
             name.as_str(),
             int(found.ticket.get()),
             id.as_u128().to_be_bytes(),
             micros(lease),
             int(deadline.as_micros()),
+            int(self.now.at.as_micros()),
             fixed,
         ])?;
         Ok(())

@@ -2,14 +2,16 @@
 
 use rusqlite::{Connection, Row, Rows};
 
+use super::boot;
 use super::rows::{int, mode_at, stored_name, ticket_at, uint_at};
 use crate::driver::Query;
 use crate::line::{ClaimView, LineView, Who};
 use crate::time::Time;
 
-/// Whether some claim has lapsed: then a view is worth a write before it.
+/// Whether some claim has lapsed, or is of another boot: then a view is worth a write before it.
 pub(super) fn any_lapsed(db: &Connection, now: Time) -> rusqlite::Result<bool> {
-    db.prepare_cached(include_str!("sql/any_lapsed.sql"))?.exists([int(now.as_micros())])
+    let times = [int(now.as_micros()), int(boot::last_believed(now).as_micros())];
+    db.prepare_cached(include_str!("sql/any_lapsed.sql"))?.exists(times)
 }
 
 /// Reads lines, without taking part in them.

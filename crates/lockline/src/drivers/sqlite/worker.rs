@@ -14,18 +14,20 @@ use super::config::Clock;
 use super::early::Unheard;
 use super::error::{self, Failure};
 use super::file::{self, File};
+use super::identity::Found;
 use super::process::{Process, Watches};
-use super::request::{Done, Queue, Reply, Request, Work};
+use super::request::{Done, Queue, Reply, Request, ViewReply, Work};
 use super::rows::{holds_of, processes_ahead};
+use super::tickets::{self, Reserving};
 use super::verbs::{Ledger, Ring};
 use super::{room, view};
 use crate::driver::Query;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::line::{ClaimId, LineView, Now, Place, Standing};
 use crate::name::Name;
 
 /// The most requests in one transaction: it must stay short, because everyone on the file waits for it.
-const MOST_AT_ONCE: usize = 256;
+pub(super) const MOST_AT_ONCE: usize = 256;
 /// So many places are renewed at once when the disk is full.
 const FEW_PLACES: usize = 16;
 /// How many rows at the head of a line are looked at for processes to watch.
@@ -56,12 +58,31 @@ pub(super) struct Worker {
     pub(super) awaited: bool,
     /// While there is no thread: what was got without a bell.
     pub(super) unheard: Option<Unheard>,
+    /// While there is no thread: what could not be done because others were on the file. The thread, which can wait, does it.
+    pub(super) deferred: Vec<(Work, Reply)>,
+    /// The last attempt waited in vain for others on the file, and did nothing.
+    pub(super) was_busy: bool,
+    pub(super) reserving: Reserving,
+    /// Few tickets are left below the limit, at this time on the wall clock.
+    pub(super) low_on_tickets: Option<u64>,
+    /// It was said already that the file is gone.
+    pub(super) said_gone: bool,
+}
+
+/// What a transaction did.
+struct Committed<T> {
+    answer: T,
+    rings: Vec<Ring>,
+    /// Few free pages are left.
+    low_on_room: bool,
+    low_on_tickets: Option<u64>,
 }
 
 impl Worker {
     /// Serves until the driver is dropped and everything it asked for is done.
     pub(super) fn run(mut self, requests: &Receiver<Request>) {
         self.begin_to_hear();
+        self.work_deferred();
         loop {
             let pause = self.belfry.retry_in().or_else(|| self.checkpoints.quiet_in(&self.file));
             let first = match pause {
@@ -80,15 +101,23 @@ impl Worker {
 
     /// Serves what is there now, for a worker that has no thread yet.
     pub(super) fn serve_all(&mut self, requests: &Receiver<Request>) {
-        while let Ok(first) = requests.try_recv() {
+        while self.deferred.is_empty()
+            && let Ok(first) = requests.try_recv()
+        {
             self.serve(first, requests);
             self.look_after_file();
         }
     }
 
-    /// Whether claims of this process wait.
+    /// Whether claims of this process wait, or callers for the file.
     pub(super) fn is_awaited(&self) -> bool {
-        self.awaited
+        self.awaited || !self.deferred.is_empty()
+    }
+
+    /// Does what was put off until there is a thread; or now, if none can be had.
+    pub(super) fn work_deferred(&mut self) {
+        let deferred = std::mem::take(&mut self.deferred);
+        self.work(deferred);
     }
 
     /// It gets a thread: from now on it can wait longer for others on the file.
@@ -98,10 +127,22 @@ impl Worker {
         }
     }
 
+    /// No thread can be had: what was to wait for one is done here.
+    pub(super) fn stay_here(&mut self) {
+        self.begin_to_hear();
+        self.work_deferred();
+    }
+
     /// When everyone has been answered.
     fn look_after_file(&mut self) {
         if self.room == Room::Little {
             self.find_room();
+        }
+        // Whoever has no thread lives too shortly for it: when no tickets are left, that is soon enough.
+        if self.unheard.is_none()
+            && let Some(wall_us) = self.low_on_tickets.take()
+        {
+            self.reserving.start(&self.file, wall_us);
         }
         self.checkpoints.after_commit(&self.file);
     }
@@ -128,10 +169,12 @@ impl Worker {
                 Request::Died(process) => died.push(process),
             }
         }
-        if let Some(error) = self.replaced() {
-            jobs.into_iter().for_each(|(work, reply)| drop(reply.send(Err(error(work.verb())))));
-            views.into_iter().for_each(|(_, reply)| drop(reply.send(Err(error("view")))));
-            return;
+        let found = self.file.look();
+        if !matches!(found, Found::Same | Found::Linked) {
+            return self.answer_without_file(&found, jobs, views);
+        }
+        if matches!(found, Found::Linked) {
+            jobs = self.refuse_joins(jobs, || error::linked(&self.address));
         }
         self.bury(died);
         let jobs = self.refuse_without_room(jobs);
@@ -146,33 +189,46 @@ impl Worker {
 
     /// Without free pages, a join that could make a place is refused; all else goes on.
     fn refuse_without_room(&mut self, jobs: Vec<(Work, Reply)>) -> Vec<(Work, Reply)> {
-        let is_join = |(work, _): &(Work, Reply)| matches!(work, Work::Join(..));
         if self.room == Room::None && jobs.iter().any(is_join) {
             self.find_room();
         }
         if self.room != Room::None {
             return jobs;
         }
+        self.refuse_joins(jobs, || error::full("join", &self.address))
+    }
+
+    /// Answers joins with an error, and leaves the rest to be done.
+    fn refuse_joins(&self, jobs: Vec<(Work, Reply)>, error: impl Fn() -> Error) -> Vec<(Work, Reply)> {
         let (joins, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_join);
         for (_, reply) in joins {
-            let _ = reply.send(Err(error::full("join", &self.address)));
+            let _ = reply.send(Err(error()));
         }
         others
     }
 
-    /// Whether the path leads to another file by now. Those who open it hold locks there that this driver cannot see.
-    fn replaced(&self) -> Option<impl Fn(&'static str) -> Error + use<>> {
-        use std::os::unix::fs::MetadataExt;
-        let there = std::fs::metadata(&self.file.path).map(|found| (found.dev(), found.ino()));
-        if there.is_ok_and(|there| there == self.file.identity) {
-            return None;
+    /// The path does not lead to this file any more. Those who open it cannot see our locks, so nobody may believe in one:
+    /// renewals are told that their places are gone, all else that the file is.
+    fn answer_without_file(
+        &mut self,
+        found: &Found,
+        jobs: Vec<(Work, Reply)>,
+        views: Vec<(Query, ViewReply)>,
+    ) {
+        let is_gone = matches!(found, Found::Gone);
+        if is_gone && !std::mem::replace(&mut self.said_gone, true) {
+            tracing::error!(file = %self.file.path.display(), "the lock file was removed or replaced: its locks are lost");
         }
-        let address = self.address.clone();
-        Some(move |verb| {
-            Error::new(ErrorKind::Unsafe, verb, "the file was removed or replaced while it was in use")
-                .hint("restart the processes that use it, and never remove the file while one runs")
-                .at(&address)
-        })
+        for (work, reply) in jobs {
+            let answer = match &work {
+                Work::Renew(places) if is_gone => Ok(Done::Renewed(vec![Standing::Lapsed; places.len()])),
+                _ => Err(error::no_file(work.verb(), found, &self.address)),
+            };
+            let _ = reply.send(answer);
+        }
+        for (_, reply) in views {
+            let _ = reply.send(Err(error::no_file("view", found, &self.address)));
+        }
     }
 
     fn work(&mut self, jobs: Vec<(Work, Reply)>) {
@@ -186,6 +242,11 @@ impl Worker {
             self.hang_up_bell();
         }
         let outcomes = self.attempt(&works);
+        if self.unheard.is_some() && self.was_busy {
+            // None of it was done: the one transaction of all has not begun.
+            self.deferred = works.into_iter().zip(replies).collect();
+            return;
+        }
         for ((work, outcome), reply) in works.into_iter().zip(outcomes).zip(replies) {
             match (&work, &outcome) {
                 // A join whose leave has just been done must not be done again.
@@ -245,9 +306,11 @@ impl Worker {
         if works.is_empty() {
             return Vec::new();
         }
-        let all = self.transact(|ledger| {
+        let may_join = works.iter().any(|work| matches!(work, Work::Join(..)));
+        let all = self.transact(may_join, |ledger| {
             works.iter().map(|work| work.run(ledger)).collect::<rusqlite::Result<Vec<_>>>()
         });
+        self.was_busy = all.as_ref().is_err_and(Failure::is_busy);
         match all {
             Ok(done) => done.into_iter().map(Ok).collect(),
             // Who waited in vain for the file once does not wait again for each of them.
@@ -259,11 +322,12 @@ impl Worker {
     }
 
     fn attempt_alone(&mut self, work: &Work) -> Result<Done, Error> {
-        let outcome = self.transact(|ledger| work.run(ledger));
+        let may_join = matches!(work, Work::Join(..));
+        let outcome = self.transact(may_join, |ledger| work.run(ledger));
         let outcome = match (outcome, work) {
             (Err(failure), _) if !failure.is_full() => Err(failure),
             (Err(_), Work::Renew(places)) => self.renew_in_parts(places).map(Done::Renewed),
-            (Err(_), _) => self.transact_with_room(|ledger| work.run(ledger)),
+            (Err(_), _) => self.transact_with_room(may_join, |ledger| work.run(ledger)),
             (done, _) => done,
         };
         outcome.map_err(|failure| failure.explain(work.verb(), &self.address))
@@ -274,8 +338,8 @@ impl Worker {
         let mut standings = Vec::with_capacity(places.len());
         for part in places.chunks(FEW_PLACES) {
             let renew = |ledger: &mut Ledger<'_>| part.iter().map(|place| ledger.renew(place)).collect();
-            let renewed: Vec<Standing> = match self.transact(renew) {
-                Err(failure) if failure.is_full() => self.transact_with_room(renew)?,
+            let renewed: Vec<Standing> = match self.transact(false, renew) {
+                Err(failure) if failure.is_full() => self.transact_with_room(false, renew)?,
                 other => other?,
             };
             standings.extend(renewed);
@@ -285,10 +349,11 @@ impl Worker {
 
     fn transact_with_room<T>(
         &mut self,
+        may_join: bool,
         body: impl FnOnce(&mut Ledger<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
         Checkpoints::make_room(&self.file);
-        self.transact(body)
+        self.transact(may_join, body)
     }
 
     /// Sees to it that the file has free pages, and remembers whether it has.
@@ -302,34 +367,47 @@ impl Worker {
         };
     }
 
-    /// One transaction, and its bells.
+    /// One transaction, and its bells. If it may make places but the tickets for them have yet to be reserved, that is done
+    /// between two transactions: the disk is slow, and nobody else should wait for it.
     fn transact<T>(
         &mut self,
+        may_join: bool,
         body: impl FnOnce(&mut Ledger<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
-        let (answer, rings, low) = self.commit(body)?;
-        if low {
-            self.room = Room::Little;
+        let mut body = Some(body);
+        loop {
+            let done = self.commit(|ledger| match body.take_if(|_| !may_join || ledger.has_tickets()) {
+                Some(body) => body(ledger).map(Some),
+                None => Ok(None),
+            })?;
+            if done.low_on_room {
+                self.room = Room::Little;
+            }
+            self.low_on_tickets = done.low_on_tickets.filter(|_| may_join).or(self.low_on_tickets);
+            let silent = self.belfry.ring(done.rings);
+            if !silent.is_empty() {
+                self.bury(silent);
+            }
+            if let Some(answer) = done.answer {
+                return Ok(answer);
+            }
+            tickets::reserve(&self.file.db, &self.file.log, self.clock.now().ticket_us)?;
         }
-        let silent = self.belfry.ring(rings);
-        if !silent.is_empty() {
-            self.bury(silent);
-        }
-        Ok(answer)
     }
 
     fn commit<T>(
         &self,
         body: impl FnOnce(&mut Ledger<'_>) -> rusqlite::Result<T>,
-    ) -> Result<(T, Vec<Ring>, bool), Failure> {
+    ) -> Result<Committed<T>, Failure> {
         let db = &self.file.db;
         db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         // The moment is read when the file is ours: it may have taken a while, and times must not run backwards.
         let now = self.clock.now();
         let done = Ledger::open(db, self.me, now).and_then(|mut ledger| {
             let answer = body(&mut ledger)?;
-            let low = ledger.has_new_places() && room::is_low(db)?;
-            Ok((answer, ledger.close()?, low))
+            let low_on_room = ledger.has_new_places() && room::is_low(db)?;
+            let low_on_tickets = ledger.is_low_on_tickets().then_some(now.ticket_us);
+            Ok(Committed { answer, rings: ledger.close()?, low_on_room, low_on_tickets })
         });
         let result = match done {
             Ok(done) => match db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
@@ -371,14 +449,14 @@ impl Worker {
                 continue;
             }
             match self.commit(|ledger| ledger.drop_holds(&holds)) {
-                Ok(((), rings, _)) => {
+                Ok(done) => {
                     tracing::debug!(
                         pid = suspect.pid,
                         claims = holds.len(),
                         "dropped the claims of a dead process"
                     );
                     self.watches.forget(suspect.nonce);
-                    suspects.extend(self.belfry.ring(rings));
+                    suspects.extend(self.belfry.ring(done.rings));
                     buried = true;
                 }
                 Err(failure) => {
@@ -394,10 +472,14 @@ impl Worker {
         let read = view::any_lapsed(&self.file.db, now).and_then(|lapsed| {
             if lapsed {
                 // People should see who is in, not who was; if the disk is too full for it, they see what is there.
-                let _ = self.transact(|_| Ok(()));
+                let _ = self.transact(false, |_| Ok(()));
             }
             view::view(&self.file.db, query, now)
         });
         read.map_err(|error| Failure::from(error).explain("view", &self.address))
     }
+}
+
+fn is_join((work, _): &(Work, Reply)) -> bool {
+    matches!(work, Work::Join(..))
 }

@@ -1,1 +1,2 @@
-SELECT count(*) FROM claims WHERE deadline_us > ?2 AND (SELECT boot FROM meta) = ?1
+-- Claims that an older Lockline may still have: not lapsed, and not renewed ahead of this boot's clock.
+SELECT count(*) FROM claims WHERE deadline_us > ?1 AND deadline_us - lease_us <= ?1

@@ -1,1 +1,1 @@
-SELECT last_ticket, earliest_us FROM meta
+SELECT last_ticket, earliest_us, latest_us, ticket_limit, ticket_reserve FROM meta

@@ -1,7 +1,7 @@
 //! What is refused, what is made, what survives.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use crate::driver::{Driver, Query};
 use crate::drivers::sqlite::{Sqlite, SqliteConfig};
 use crate::error::{Error, ErrorKind};
 use crate::line::Mode;
+use crate::time::{BootClock, Time};
 
 const LEASE: Duration = Duration::from_secs(60);
 
-async fn refusal(config: SqliteConfig) -> Error {
+pub(super) async fn refusal(config: SqliteConfig) -> Error {
     let error =
         Sqlite::open(config, std::sync::Arc::new(Heard::default())).await.expect_err("must be refused");
     assert!(error.hint_text().is_some(), "no hint: {error}");
@@ -22,7 +23,7 @@ async fn refusal(config: SqliteConfig) -> Error {
     error
 }
 
-fn sql(path: &Path, statements: &str) {
+pub(super) fn sql(path: &Path, statements: &str) {
     rusqlite::Connection::open(path).unwrap().execute_batch(statements).unwrap();
 }
 
@@ -49,7 +50,7 @@ async fn a_file_of_somebody_else_is_refused_and_not_touched() {
     sql(&marked, "PRAGMA application_id = 42; PRAGMA user_version = 1");
     let newer = dir.path().join("newer.db");
     drop(open(&newer).await);
-    sql(&newer, "PRAGMA user_version = 3; PRAGMA wal_checkpoint(TRUNCATE)");
+    sql(&newer, "PRAGMA user_version = 4; PRAGMA wal_checkpoint(TRUNCATE)");
     for path in [text, other, marked, newer] {
         let before = fs::read(&path).unwrap();
         assert_eq!(refusal(SqliteConfig::new(&path)).await.kind(), ErrorKind::Unsafe, "{path:?}");
@@ -92,52 +93,46 @@ async fn many_can_make_the_file_at_once() {
     assert_eq!(held, 1);
 }
 
-#[tokio::test]
-async fn another_boot_ends_all_leases_and_keeps_the_counter() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("locks.db");
-    let (file, _) = open(&path).await;
-    file.join(&claim("x", Mode::Exclusive, LEASE), true).await.unwrap();
-    drop(file);
-    let ahead = 9_000_000_000_000_000_000_i64;
-    sql(&path, &format!("UPDATE meta SET boot = 'another', last_ticket = {ahead}"));
-    let (file, _) = open(&path).await;
-    assert!(file.view(&Query::Prefix(String::new())).await.unwrap().is_empty());
-    let standing = file.join(&claim("x", Mode::Exclusive, LEASE), true).await.unwrap();
-    assert_eq!(standing.ticket().unwrap().get(), ahead as u64 + 1);
-}
-
-/// A file as the first schema had it, and a claim in it that lapses then.
-fn old_file(path: &Path, deadline_us: u64) {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+/// A file as an older schema had it, and a claim in it, renewed for a minute at this moment.
+fn old_file(path: &Path, version: u32, renewed: Time) {
+    let (schema, earliest) = match version {
+        1 => (include_str!("schema_1.sql"), ""),
+        _ => (include_str!("schema_2.sql"), ", 0"),
+    };
     sql(path, "PRAGMA page_size = 1024; PRAGMA journal_mode = WAL");
-    sql(path, include_str!("schema_1.sql"));
-    sql(path, &format!("INSERT INTO meta VALUES (1, '{}', 9000000000000000000)", boot.trim()));
-    let values =
-        format!("'x', 1, x'00', 0, 0, 0, 1, 0, 0, 1, {deadline_us}, 1, 'o', 'h', 1, NULL, x'00', 1, 1, 1");
+    sql(path, schema);
+    sql(path, &format!("INSERT INTO meta VALUES (1, 'some boot', 9000000000000000000{earliest})"));
+    let (lease, deadline) = (LEASE.as_micros(), (renewed + LEASE).as_micros());
+    let times = format!("{lease}, {deadline}, 1");
+    let values = format!("'x', 1, x'00', 0, 0, 0, 1, 0, 0, {times}, 'o', 'h', 1, NULL, x'00', 1, 1, 1");
     sql(path, &format!("INSERT INTO claims VALUES ({values})"));
-    sql(path, "PRAGMA application_id = 0x4c6b4c6e; PRAGMA user_version = 1");
+    sql(path, &format!("PRAGMA application_id = 0x4c6b4c6e; PRAGMA user_version = {version}"));
 }
 
 #[tokio::test]
-async fn a_file_of_the_first_schema_is_taken_over_once_nobody_is_in_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let (used, idle) = (dir.path().join("used.db"), dir.path().join("idle.db"));
-    old_file(&used, u64::MAX >> 1);
-    old_file(&idle, 1);
-    let error = refusal(SqliteConfig::new(&used)).await;
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("older Lockline"), "{error}");
-    let claims: u32 = rusqlite::Connection::open(&used)
-        .unwrap()
-        .query_row("SELECT count(*) FROM claims", [], |row| row.get(0))
-        .unwrap();
-    assert_eq!(claims, 1, "nothing was changed");
-    let (file, _) = open(&idle).await;
-    let standing = file.join(&claim("x", Mode::Exclusive, LEASE), true).await.unwrap();
-    assert_eq!(standing.ticket().unwrap().get(), 9_000_000_000_000_000_001, "the counter goes on");
-    drop(file);
-    drop(open(&idle).await);
+async fn a_file_of_an_older_schema_is_taken_over_once_nobody_is_in_it() {
+    for version in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let [used, idle, other_boot] = ["used.db", "idle.db", "boot.db"].map(|name| dir.path().join(name));
+        old_file(&used, version, BootClock.now());
+        old_file(&idle, version, BootClock.now().minus(LEASE));
+        old_file(&other_boot, version, BootClock.now() + 100 * LEASE);
+        let error = refusal(SqliteConfig::new(&used)).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("older Lockline"), "{error}");
+        let claims: u32 = rusqlite::Connection::open(&used)
+            .unwrap()
+            .query_row("SELECT count(*) FROM claims", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(claims, 1, "nothing was changed");
+        for free in [idle, other_boot] {
+            let (file, _) = open(&free).await;
+            let standing = file.join(&claim("x", Mode::Exclusive, LEASE), true).await.unwrap();
+            assert_eq!(standing.ticket().unwrap().get(), 9_000_000_000_000_000_001, "the counter goes on");
+            drop(file);
+            drop(open(&free).await);
+        }
+    }
 }
 
 #[tokio::test]
@@ -152,22 +147,6 @@ async fn a_damaged_file_is_said_to_be_unsafe() {
     bytes[100..].fill(0xa5);
     fs::write(&path, bytes).unwrap();
     assert_eq!(refusal(SqliteConfig::new(&path)).await.kind(), ErrorKind::Unsafe);
-}
-
-#[tokio::test]
-async fn a_file_that_was_replaced_is_noticed() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("locks.db");
-    let (file, _) = open(&path).await;
-    let mine = claim("x", Mode::Exclusive, LEASE);
-    file.join(&mine, true).await.unwrap();
-    let before = fs::metadata(&path).unwrap().ino();
-    fs::rename(&path, dir.path().join("moved")).unwrap();
-    let error = file.renew(&[place(&mine, None)]).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsafe);
-    fs::rename(dir.path().join("moved"), &path).unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().ino(), before);
-    assert!(is_in(&file.renew(&[place(&mine, None)]).await.unwrap()[0]));
 }
 
 #[tokio::test]

@@ -1,8 +1,12 @@
 //! The driver against the pure machine, against the file system's faults, and against other processes.
 
 mod against_the_line;
+mod boots;
 mod files;
 mod full_disk;
+mod late;
+mod owners;
+mod paths;
 mod processes;
 
 use std::sync::Arc;

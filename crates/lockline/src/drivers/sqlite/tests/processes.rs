@@ -9,8 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{claim, is_in, open, place};
-use crate::driver::Driver;
-use crate::error::ErrorKind;
+use crate::driver::{Driver, Query};
 use crate::line::{Mode, News, Standing};
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -19,7 +18,8 @@ const AT_ONCE: Duration = Duration::from_millis(700);
 
 pub(super) const TASK: &str = "LOCKLINE_SQLITE_TEST_TASK";
 
-/// What a child does: `hold PATH` and `wait PATH` join the line `x`, say so, and leave it on a line of input.
+/// What a child does: `hold PATH` and `wait PATH` join the line `x`, say so, and leave it on a line of input; `try PATH` and
+/// `view PATH` say what they find, `refused PATH` why the file cannot be opened.
 #[test]
 fn child_process() {
     let Ok(task) = std::env::var(TASK) else { return };
@@ -28,12 +28,23 @@ fn child_process() {
     runtime.block_on(async {
         match task {
             "full-disk" => return super::full_disk::in_child(Path::new(path)).await,
-            "denied" => {
+            "refused" => {
                 let bells = std::sync::Arc::new(super::Heard::default());
                 let config = crate::drivers::sqlite::SqliteConfig::new(path);
                 let error = crate::drivers::sqlite::Sqlite::open(config, bells).await.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-                println!("\n@denied");
+                println!("\n@{:?}", error.kind());
+                return;
+            }
+            "view" => {
+                let (file, _heard) = open(path).await;
+                let lines = file.view(&Query::Prefix(String::new())).await.unwrap();
+                println!("\n@{} held", lines.iter().map(|line| line.holders.len()).sum::<usize>());
+                return;
+            }
+            "try" => {
+                let (file, _heard) = open(path).await;
+                let standing = file.join(&claim("x", Mode::Exclusive, LEASE), false).await.unwrap();
+                println!("\n@{}", if is_in(&standing) { "in" } else { "busy" });
                 return;
             }
             _ => {}
@@ -65,20 +76,29 @@ pub(super) fn child_command(program: &[&str], task: &str) -> Command {
     command
 }
 
-struct Other {
+/// What a child says that says one word and ends.
+pub(super) fn said(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().expect("this test runs as root, and needs unshare(1)");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let word = text.lines().find_map(|line| line.strip_prefix('@'));
+    word.unwrap_or_else(|| panic!("this test needs root, to mount something or to be somebody: {output:?}"))
+        .to_owned()
+}
+
+pub(super) struct Other {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Other {
-    fn start(program: &[&str], task: &str, path: &Path) -> Other {
+    pub(super) fn start(program: &[&str], task: &str, path: &Path) -> Other {
         let mut child = child_command(program, &format!("{task} {}", path.display())).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Other { child, input, output }
     }
 
-    fn hears(&mut self, word: &str) {
+    pub(super) fn hears(&mut self, word: &str) {
         let heard = (&mut self.output).lines().map(Result::unwrap).find(|line| line.starts_with('@'));
         assert_eq!(heard.as_deref(), Some(format!("@{word}").as_str()));
     }
@@ -209,8 +229,6 @@ async fn without_the_right_to_write_it_is_denied() {
     let path = dir.path().join("locks.db");
     drop(open(&path).await);
     // Whether the directory or the file refuses: both are this user's only.
-    let mut command = child_command(&[], &format!("denied {}", path.display()));
-    let output = command.uid(65534).gid(65534).output().expect("this test runs as root");
-    assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("@denied"), "{output:?}");
+    let mut command = child_command(&[], &format!("refused {}", path.display()));
+    assert_eq!(said(command.uid(65534).gid(65534)), "Denied");
 }

@@ -1,0 +1,1 @@
+DELETE FROM boots WHERE number <= (SELECT max(number) FROM boots) - 16

@@ -1,0 +1,1 @@
+UPDATE meta SET ticket_limit = ?1 WHERE ticket_limit < ?1
