@@ -18,6 +18,7 @@ mod room;
 mod rows;
 mod schema;
 mod tickets;
+mod transaction;
 mod verbs;
 mod view;
 mod worker;

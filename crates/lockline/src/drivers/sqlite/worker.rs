@@ -18,8 +18,8 @@ use super::identity::Found;
 use super::process::{Process, Watches};
 use super::request::{Done, Queue, Reply, Request, ViewReply, Work};
 use super::rows::{holds_of, processes_ahead};
-use super::tickets::{self, Reserving};
-use super::verbs::{Ledger, Ring};
+use super::tickets::Reserving;
+use super::verbs::Ledger;
 use super::{room, view};
 use crate::driver::Query;
 use crate::error::Error;
@@ -69,15 +69,6 @@ pub(super) struct Worker {
     pub(super) said_gone: bool,
 }
 
-/// What a transaction did.
-struct Committed<T> {
-    answer: T,
-    rings: Vec<Ring>,
-    /// Few free pages are left.
-    low_on_room: bool,
-    low_on_tickets: Option<u64>,
-}
-
 impl Worker {
     /// Serves until the driver is dropped and everything it asked for is done.
     pub(super) fn run(mut self, requests: &Receiver<Request>) {
@@ -116,7 +107,9 @@ impl Worker {
 
     /// Does what was put off until there is a thread; or now, if none can be had.
     pub(super) fn work_deferred(&mut self) {
-        let deferred = std::mem::take(&mut self.deferred);
+        let mut deferred = std::mem::take(&mut self.deferred);
+        // Nobody waits for such a join any more: it must not happen now.
+        deferred.retain(|job| !(is_join(job) && job.1.is_closed()));
         self.work(deferred);
     }
 
@@ -347,15 +340,6 @@ impl Worker {
         Ok(standings)
     }
 
-    fn transact_with_room<T>(
-        &mut self,
-        may_join: bool,
-        body: impl FnOnce(&mut Ledger<'_>) -> rusqlite::Result<T>,
-    ) -> Result<T, Failure> {
-        Checkpoints::make_room(&self.file);
-        self.transact(may_join, body)
-    }
-
     /// Sees to it that the file has free pages, and remembers whether it has.
     fn find_room(&mut self) {
         self.room = match room::top_up(&self.file.db, &self.file.path).map_err(Failure::from) {
@@ -367,62 +351,6 @@ impl Worker {
         };
     }
 
-    /// One transaction, and its bells. If it may make places but the tickets for them have yet to be reserved, that is done
-    /// between two transactions: the disk is slow, and nobody else should wait for it.
-    fn transact<T>(
-        &mut self,
-        may_join: bool,
-        body: impl FnOnce(&mut Ledger<'_>) -> rusqlite::Result<T>,
-    ) -> Result<T, Failure> {
-        let mut body = Some(body);
-        loop {
-            let done = self.commit(|ledger| match body.take_if(|_| !may_join || ledger.has_tickets()) {
-                Some(body) => body(ledger).map(Some),
-                None => Ok(None),
-            })?;
-            if done.low_on_room {
-                self.room = Room::Little;
-            }
-            self.low_on_tickets = done.low_on_tickets.filter(|_| may_join).or(self.low_on_tickets);
-            let silent = self.belfry.ring(done.rings);
-            if !silent.is_empty() {
-                self.bury(silent);
-            }
-            if let Some(answer) = done.answer {
-                return Ok(answer);
-            }
-            tickets::reserve(&self.file.db, &self.file.log, self.clock.now().ticket_us)?;
-        }
-    }
-
-    fn commit<T>(
-        &self,
-        body: impl FnOnce(&mut Ledger<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Committed<T>, Failure> {
-        let db = &self.file.db;
-        db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        // The moment is read when the file is ours: it may have taken a while, and times must not run backwards.
-        let now = self.clock.now();
-        let done = Ledger::open(db, self.me, now).and_then(|mut ledger| {
-            let answer = body(&mut ledger)?;
-            let low_on_room = ledger.has_new_places() && room::is_low(db)?;
-            let low_on_tickets = ledger.is_low_on_tickets().then_some(now.ticket_us);
-            Ok(Committed { answer, rings: ledger.close()?, low_on_room, low_on_tickets })
-        });
-        let result = match done {
-            Ok(done) => match db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
-                Ok(_) => return Ok(done),
-                Err(error) => Err(Failure { error, at_commit: true }),
-            },
-            Err(error) => Err(Failure::from(error)),
-        };
-        if !db.is_autocommit() {
-            // It fails only if SQLite has rolled back by itself.
-            let _ = db.execute_batch("ROLLBACK");
-        }
-        result
-    }
-
     /// Drops the claims of processes at the head of a line that are dead, and watches those that live.
     fn bury_ahead(&mut self, name: &Name) -> bool {
         let ahead = processes_ahead(&self.file.db, name, WATCHED_ROWS).unwrap_or_default();
@@ -430,7 +358,7 @@ impl Worker {
     }
 
     /// Drops the claims of those that are dead for certain. Ringing the next may find the next one dead, and so on.
-    fn bury(&mut self, mut suspects: Vec<Process>) -> bool {
+    pub(super) fn bury(&mut self, mut suspects: Vec<Process>) -> bool {
         let mut buried = false;
         while let Some(suspect) = suspects.pop() {
             let queue = self.queue.clone();
