@@ -62,7 +62,21 @@ enum Known {
 }
 
 /// Whose file it is. Changes nothing.
+///
+/// All is read at one moment: whoever reads the head before another process has made the file, and its tables afterwards, takes
+/// it for somebody else's.
 fn look(db: &Connection) -> Result<Known, Trouble> {
+    if !db.is_autocommit() {
+        return look_inside(db);
+    }
+    db.execute_batch("BEGIN")?;
+    let known = look_inside(db);
+    // Nothing was written, so nothing can fail that matters.
+    let _ = db.execute_batch("ROLLBACK");
+    known
+}
+
+fn look_inside(db: &Connection) -> Result<Known, Trouble> {
     let number = |pragma: &str| db.query_row(pragma, [], |row| row.get::<_, i32>(0));
     let application = number("PRAGMA application_id")?;
     let version = number("PRAGMA user_version")?;
