@@ -1,4 +1,13 @@
 //! The nodes of a cluster: which of them keeps a lock, and how to hear the bells of all.
+//!
+//! A line is up to four keys, and a slot that is moved takes its keys along one by one. So **a script runs only at a node whose
+//! slot is neither leaving nor arriving**: there all keys of the line are, or none. Two rules see to that.
+//! - Every call names, behind its lines, a key that is never there. A node whose slot is leaving runs nothing that names a key
+//!   which it does not have: it answers `ASK`, or `TRYAGAIN` if it has others of them.
+//! - `ASK` is never followed. Where the slot is about to arrive, a line whose keys are still on their way would look free.
+//!
+//! Whoever asks meanwhile asks again until the move is over, which takes milliseconds; a place lives on in its keys, and its
+//! lease is counted from its last renewal, wherever they are.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -28,9 +37,12 @@ use crate::pause;
 
 /// How often the map is looked at when all is well, and while some node cannot be reached.
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_secs(15), Duration::from_millis(250));
-/// How often one call follows a node that sends it to another, or waits for a slot on its way.
+/// How often one call follows a node that sends it to another, or waits for one that is not there.
 const HOPS: u32 = 8;
 const HOP_PAUSE: Duration = Duration::from_millis(10);
+/// How long one call waits for a slot on its way, and how long between two looks. Then its caller is told, and asks again.
+const MOVED_WITHIN: Duration = Duration::from_secs(1);
+const MOVE_PAUSE: Duration = Duration::from_millis(5);
 /// How long it may take to answer.
 const PING_WITHIN: Duration = Duration::from_secs(1);
 /// How often the node that brings the bells is asked whether it is there.
@@ -196,40 +208,47 @@ impl Shared {
         fill: &(impl Fn(&mut Cmd) + Sync),
     ) -> Result<(RedisResult<Value>, Arc<Live>)> {
         let slot = slot_of(key.as_bytes());
-        let mut sent_to: Option<(Address, bool)> = None;
-        let mut hop = 0;
+        let mut sent_to: Option<Address> = None;
+        let (mut hop, mut moving_since) = (0, None);
         loop {
-            hop += 1;
-            let (link, asking) = match &sent_to {
-                Some((server, asking)) => (self.link_to(server), *asking),
-                None => (self.keeper_of(slot), false),
+            let link = match &sent_to {
+                Some(server) => self.link_to(server),
+                None => self.keeper_of(slot),
             };
             let ran = match link {
-                Some(link) => link.run(operation, script, asking, fill).await,
+                Some(link) => link.run(operation, script, fill).await,
                 None => Err(self.unavailable(operation, "no node of the cluster keeps the lock's slot")),
             };
-            let (pause, next) = match &ran {
+            let next = match &ran {
                 Ok((Err(e), _)) => match e.code() {
-                    Some("MOVED") => (Duration::ZERO, redirected(e, false)),
-                    Some("ASK") => (Duration::ZERO, redirected(e, true)),
-                    Some("TRYAGAIN" | "CLUSTERDOWN" | "READONLY") => (HOP_PAUSE * hop, None),
+                    // The slot is leaving this node: see above.
+                    Some("ASK" | "TRYAGAIN") => {
+                        let since = *moving_since.get_or_insert_with(tokio::time::Instant::now);
+                        if since.elapsed() >= MOVED_WITHIN {
+                            return ran;
+                        }
+                        tokio::time::sleep(pause::about(MOVE_PAUSE)).await;
+                        continue;
+                    }
+                    Some("MOVED") => redirected(e),
+                    Some("CLUSTERDOWN" | "READONLY") => None,
                     _ => return ran,
                 },
                 Ok(_) => return ran,
                 // Its node was taken off the map while we waited for it.
-                Err(e) if e.kind() == ErrorKind::Unavailable => (HOP_PAUSE * hop, None),
+                Err(e) if e.kind() == ErrorKind::Unavailable => None,
                 Err(_) => return ran,
             };
+            hop += 1;
             if hop == HOPS {
                 return ran;
             }
-            if !matches!(next, Some((_, true))) {
-                self.wrong.notify_one();
+            self.wrong.notify_one();
+            // Nodes learn of a move one after the other, and may send us to and fro for a moment.
+            if next.is_none() || hop > 1 {
+                tokio::time::sleep(pause::about(HOP_PAUSE * hop)).await;
             }
             sent_to = next;
-            if !pause.is_zero() {
-                tokio::time::sleep(pause::about(pause)).await;
-            }
         }
     }
 
@@ -248,9 +267,7 @@ impl Shared {
     /// A bell tells what a node did that may have failed since. What its successor has, and its replicas, is what counts.
     async fn confirm(&self, name: &Name, bell: &Bell) -> Result<u32> {
         let key = verbs::line_key(&self.context.config.space, name.as_str());
-        let fill = |cmd: &mut Cmd| {
-            cmd.arg(1).arg(&key);
-        };
+        let fill = |cmd: &mut Cmd| add_keys(cmd, [&key]);
         let (answer, live) = self.run("bell", Script::View, &key, &fill).await?;
         let answer = answer.map_err(|e| explain("bell", &self.context.address, &e, true))?;
         match &live.witness {
@@ -262,11 +279,24 @@ impl Shared {
     }
 }
 
-fn redirected(error: &redis::RedisError, asking: bool) -> Option<(Address, bool)> {
-    error.redirect_node().and_then(|(to, _slot)| {
-        let (host, port) = to.rsplit_once(':')?;
-        Some((Address::Tcp(host.to_owned(), port.parse().ok()?), asking))
-    })
+/// Adds the keys of lines in one slot, and the one that is never there.
+pub(super) fn add_keys<'a>(
+    cmd: &mut Cmd,
+    lines: impl IntoIterator<Item = &'a String, IntoIter: ExactSizeIterator>,
+) {
+    let mut lines = lines.into_iter().peekable();
+    let never = lines.peek().map(|line| format!("{line}:m"));
+    cmd.arg(lines.len() + 1);
+    for line in lines {
+        cmd.arg(line);
+    }
+    cmd.arg(never);
+}
+
+fn redirected(error: &redis::RedisError) -> Option<Address> {
+    let (to, _slot) = error.redirect_node()?;
+    let (host, port) = to.rsplit_once(':')?;
+    Some(Address::Tcp(host.to_owned(), port.parse().ok()?))
 }
 
 /// Keeps the map right, for as long as the cluster is used.

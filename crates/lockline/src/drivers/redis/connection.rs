@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redis::{Cmd, RedisError, Value};
 
 use super::address::Topology;
-use super::cluster::Cluster;
+use super::cluster::{self, Cluster};
 use super::config::{RedisConfig, Replicas, RestartGuard};
 use super::error::{explain, nonsense};
 use super::lent::Lent;
@@ -92,10 +92,28 @@ impl Connection {
         fill: impl Fn(&mut Cmd) + Sync,
     ) -> Result<(Value, Arc<Live>)> {
         let (answer, live) = match &self.way {
-            Way::One(link) => link.run(operation, script, false, &fill).await?,
+            Way::One(link) => link.run(operation, script, &fill).await?,
             Way::Cluster(cluster) => Box::pin(cluster.run(operation, script, key, &fill)).await?,
         };
         Ok((answer.map_err(|e| self.explain(operation, &e))?, live))
+    }
+
+    /// Adds the keys of lines that one call is about.
+    pub(super) fn add_keys<'a>(
+        &self,
+        cmd: &mut Cmd,
+        lines: impl IntoIterator<Item = &'a String, IntoIter: ExactSizeIterator>,
+    ) {
+        match self.way {
+            Way::One(_) => {
+                let lines = lines.into_iter();
+                cmd.arg(lines.len());
+                for line in lines {
+                    cmd.arg(line);
+                }
+            }
+            Way::Cluster(_) => cluster::add_keys(cmd, lines),
+        }
     }
 
     /// The connection on which lines may be lent: there is one, it leads to one server, and nobody waits for replicas.
@@ -157,7 +175,7 @@ impl Connection {
             loop {
                 let mut scan = redis::cmd("SCAN");
                 scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
-                let answer = live.send(&scan, false).await.map_err(|e| self.explain("view", &e))?;
+                let answer = live.send(&scan).await.map_err(|e| self.explain("view", &e))?;
                 let Value::Array(answer) = answer else { return Err(nonsense("view", &self.address)) };
                 let [Value::BulkString(next), Value::Array(found)] = answer.as_slice() else {
                     return Err(nonsense("view", &self.address));
@@ -260,7 +278,7 @@ impl Connection {
     #[cfg(test)]
     pub(in crate::drivers) async fn plain(&self, operation: &'static str, cmd: &Cmd) -> Result<Value> {
         let live = self.primaries(operation).await?.remove(0);
-        live.send(cmd, false).await.map_err(|e| self.explain(operation, &e))
+        live.send(cmd).await.map_err(|e| self.explain(operation, &e))
     }
 }
 

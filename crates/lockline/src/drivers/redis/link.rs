@@ -104,7 +104,6 @@ impl Link {
         &self,
         operation: &'static str,
         script: Script,
-        asking: bool,
         fill: &(impl Fn(&mut Cmd) + Sync),
     ) -> Result<(RedisResult<Value>, Arc<Live>)> {
         for _ in 0..LOADS {
@@ -117,7 +116,7 @@ impl Link {
             if let Some(now) = live.told_time() {
                 cmd.arg(now);
             }
-            match live.send(&cmd, asking).await {
+            match live.send(&cmd).await {
                 Err(e) if is_unknown_script(&e) => live.load_again(&self.shared.context, &loaded).await?,
                 answer => return Ok((answer, live)),
             }

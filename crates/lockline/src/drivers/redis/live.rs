@@ -117,18 +117,11 @@ impl Live {
         self.scripts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends a command; with `asking` to a node that is about to get its slot.
-    pub(super) async fn send(&self, cmd: &Cmd, asking: bool) -> RedisResult<Value> {
+    /// Sends a command.
+    pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
         let mut connection = self.connection.clone();
         let unanswered = Unanswered(self);
-        let answer = if asking {
-            let mut both = redis::pipe();
-            both.cmd("ASKING").ignore().add_command(cmd.clone());
-            let answers = connection.send_packed_commands(&both, 0, 2).await;
-            answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
-        } else {
-            connection.send_packed_command(cmd).await
-        };
+        let answer = connection.send_packed_command(cmd).await;
         std::mem::forget(unanswered);
         self.look_at(answer)
     }

@@ -104,7 +104,7 @@ impl Outbox {
 pub(super) async fn send(live: &Arc<Live>, cmd: Cmd) -> RedisResult<Value> {
     let (answered, mut under_way, company) = match live.outbox.put(cmd) {
         // In a box: those who go along need not make room for it.
-        Way::Alone(cmd, _under_way) => return Box::pin(live.send(&cmd, false)).await,
+        Way::Alone(cmd, _under_way) => return Box::pin(live.send(&cmd)).await,
         Way::Along(answered, under_way, company) => (answered, under_way, company),
     };
     match company {

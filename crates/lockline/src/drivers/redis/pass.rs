@@ -39,7 +39,8 @@ impl Connection {
         self.push_tail(&mut tail, claim);
         let ring = u8::from(!self.rings_by_answer());
         let fill = |cmd: &mut Cmd| {
-            cmd.arg(1).arg(&key).arg(hex(place.id)).arg(name.as_str()).arg(&self.process);
+            self.add_keys(cmd, [&key]);
+            cmd.arg(hex(place.id)).arg(name.as_str()).arg(&self.process);
             cmd.arg(hex(claim.id)).arg(micros(claim.lease)).arg(&tail).arg(ring);
         };
         let unheard = Unheard(self);

@@ -1,5 +1,6 @@
 //! The scripts, as text: what is the same for all of them, then the verb.
 
+use super::address::Topology;
 use super::config::RedisConfig;
 use super::incarnation::Incarnation;
 use super::lent::{IDLE_MS, TICKETS};
@@ -77,6 +78,7 @@ pub(super) fn texts(incarnation: &Incarnation, config: &RedisConfig, test_clock:
     let _ = test_clock;
     let (ends, length) = incarnation.guard.map_or((0, 0), |guard| (guard.ends_us, guard.length_us));
     let (life, space, lent_ms) = (&incarnation.life, &config.space, IDLE_MS + spare_ms);
+    let not_lines = usize::from(matches!(config.topology, Topology::Cluster(_)));
     let mut all = TEXTS;
     if config.of_a_quorum {
         all[Script::Join as usize] = PROPOSE;
@@ -89,6 +91,7 @@ pub(super) fn texts(incarnation: &Incarnation, config: &RedisConfig, test_clock:
                  local GUARD, GUARD_LENGTH, SPARE_MS = {ends}, {length}, {spare_ms}\n\
                  local BELL, ROOT_MS = '{space}:bell:', '{ROOT_MS}'\n\
                  local LENT_TICKETS, LENT_MS, AHEAD = {TICKETS}, {lent_ms}, {AHEAD_US}\n\
+                 local LINES = #KEYS - {not_lines}\n\
                  {clock}{verb}"
             )
         })

@@ -126,7 +126,8 @@ impl Connection {
             (false, false) => "n",
         };
         let fill = |cmd: &mut Cmd| {
-            cmd.arg(1).arg(&key).arg(&text).arg(may_wait);
+            self.add_keys(cmd, [&key]);
+            cmd.arg(&text).arg(may_wait);
             if let Some(ticket) = ticket {
                 cmd.arg(ticket.get());
             }
@@ -212,7 +213,8 @@ impl Connection {
         };
         let keys: Vec<String> = names.iter().map(key).collect();
         let fill = |cmd: &mut Cmd| {
-            cmd.arg(keys.len()).arg(&keys).arg(places.len());
+            self.add_keys(cmd, &keys);
+            cmd.arg(places.len());
             for name in &names {
                 cmd.arg(name.as_str());
             }
@@ -275,7 +277,8 @@ impl Connection {
         };
         let (key, sent) = (key_of(&self.config.space, line), Instant::now());
         let fill = |cmd: &mut Cmd| {
-            cmd.arg(1).arg(&key).arg(hex(place.id)).arg(place.name.as_str());
+            self.add_keys(cmd, [&key]);
+            cmd.arg(hex(place.id)).arg(place.name.as_str());
             if let Some(more) = more {
                 cmd.arg(more);
             }
@@ -295,7 +298,8 @@ impl Connection {
         self.lent.forget(line);
         let key = key_of(&self.config.space, line);
         let fill = |cmd: &mut Cmd| {
-            cmd.arg(1).arg(&key).arg(ticket.get()).arg(u8::from(at_once)).arg(name.as_str());
+            self.add_keys(cmd, [&key]);
+            cmd.arg(ticket.get()).arg(u8::from(at_once)).arg(name.as_str());
         };
         match self.run("evict", Script::Evict, &key, fill).await?.0 {
             Value::Int(found) => Ok(found == 1),
@@ -335,7 +339,7 @@ impl Connection {
     /// Lines that can go into one call.
     async fn view_together(&self, keys: Vec<&String>) -> Result<Vec<LineView>> {
         let fill = |cmd: &mut Cmd| {
-            cmd.arg(keys.len()).arg(&keys);
+            self.add_keys(cmd, keys.iter().copied());
         };
         let Value::Array(answers) = self.run("view", Script::View, keys[0], fill).await?.0 else {
             return Err(nonsense("view", &self.address));

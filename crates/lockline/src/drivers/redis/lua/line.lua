@@ -3,7 +3,8 @@
 --
 -- Before this text stand `GUARD` and `GUARD_LENGTH` (until when nobody becomes in, and how long that is; 0 if there is
 -- no restart guard), `BELL` (what the channels of processes begin with), `clock` (the present in microseconds),
--- `SPARE_MS` (how much longer than their claims keys live; only tests have some) and `ROOT_MS` (how long KEY:c lives).
+-- `SPARE_MS` (how much longer than their claims keys live; only tests have some), `ROOT_MS` (how long KEY:c lives) and `LINES`
+-- (how many of KEYS are lines).
 --
 -- A line is one string, and up to three more keys under the same hash tag while several claims stand in it:
 --   KEY:c    string: what outlives the line, and the line itself while a single claim stands in it, is in, and has no
@@ -25,6 +26,8 @@
 --            its lease, and nothing when it leaves; without a script, and only while the key is there. SINCE is 0 but in tests.
 --   KEY:d    sorted set: deadline of each claim
 --   KEY:w    sorted set: ticket of each waiting place, by the first id that stands on it
+--   KEY:m    nothing, ever. On a cluster the last of KEYS: while a slot is moved, its node runs no script that names a key it
+--            does not have, so that no script meets a line of which a part is elsewhere. See cluster.rs.
 
 local call = redis.call
 

@@ -1,5 +1,5 @@
 -- Extends places, and tells where each stands. Never makes one.
--- KEYS: the lines. ARGV: how many places; the lines' names; then for each place which line it is in, its id, its
+-- KEYS: the lines, LINES of them. ARGV: how many places; the lines' names; then for each place which line it is in, its id, its
 -- ticket (or 0), lease, and whether this is the one renewal of a fixed lease.
 -- `now` and `answers`, with what was answered already, come from renew_fast.lua.
 local lines = {}
@@ -38,7 +38,7 @@ local function renew(k, id, ticket, lease, last)
   return standing(line, id, h)
 end
 
-at = 2 + #KEYS
+at = 2 + LINES
 for i = 1, tonumber(ARGV[1]) do
   if not answers[i] then
     answers[i] = renew(tonumber(ARGV[at]), ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), ARGV[at + 4] == '1')

@@ -2,7 +2,7 @@
 -- Places that stand alone in their lines, on leases that are neither fixed nor changed, are renewed with two calls each.
 local call, pcall, match = redis.call, redis.pcall, string.match
 local now, answers = clock(), {}
-local answered, at, now_text, hour = 0, 2 + #KEYS, string.format('%d', now), now - now % 3600000000
+local answered, at, now_text, hour = 0, 2 + LINES, string.format('%d', now), now - now % 3600000000
 for i = 1, tonumber(ARGV[1]) do
   local key, id, known = KEYS[tonumber(ARGV[at])] .. ':c', ARGV[at + 1], ARGV[at + 2]
   local root = call('GET', key)

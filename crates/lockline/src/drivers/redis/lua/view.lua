@@ -1,9 +1,10 @@
 -- Lines as people see them.
--- KEYS: the lines. Answers for each {name, last ticket that is in, now, claim, deadline, claim, deadline, ...}; an empty
+-- KEYS: the lines, LINES of them. Answers for each {name, last ticket that is in, now, claim, deadline, claim, deadline, ...}; an empty
 -- list where nobody stands.
 local now = clock()
 local answers = {}
-for i, key in ipairs(KEYS) do
+for i = 1, LINES do
+  local key = KEYS[i]
   local line = read(key, '', now, '')
   if line.many then line.name = call('HGET', key, 'N') end
   catch_up(line)
