@@ -168,7 +168,7 @@ fn primary(sentinels: &[Server]) -> Option<u16> {
 fn sentinel_primary_is_killed(home: &Path) {
     run(async {
         let (mut all, sentinels) = servers::watched(home, servers::QUICK).unwrap();
-        let url = format!("redis-sentinel://{}/{WATCHED}?max_lease=10s", hosts(&sentinels));
+        let url = format!("redis-sentinel://{}/{WATCHED}?max_lease=10s&restart_guard=10s", hosts(&sentinels));
         let (one, other) = (client(&url).await, client(&url).await);
         let turns = take_turns(&[&one, &other]);
         let held = one.mutex("held").lock().await.unwrap();
@@ -194,7 +194,10 @@ fn sentinel_primary_is_killed(home: &Path) {
 fn stopped_primary_comes_back(home: &Path) {
     run(async {
         let (all, sentinels) = servers::watched(home, servers::QUICK).unwrap();
-        let url = format!("redis-sentinel://{}/{WATCHED}?max_lease=10s&replicas=all", hosts(&sentinels));
+        let url = format!(
+            "redis-sentinel://{}/{WATCHED}?max_lease=10s&restart_guard=10s&replicas=all",
+            hosts(&sentinels)
+        );
         let (one, other) = (client(&url).await, client(&url).await);
         let turns = take_turns(&[&one, &other]);
         turns_are_taken(&turns, Instant::now()).await;
@@ -235,7 +238,7 @@ const NAMES: usize = 12;
 fn cluster_primary_is_killed(home: &Path) {
     run(async {
         let mut nodes = servers::cluster(home, servers::QUICK).unwrap();
-        let url = format!("redis-cluster://{}?max_lease=10s", hosts(&nodes[..3]));
+        let url = format!("redis-cluster://{}?max_lease=10s&restart_guard=10s", hosts(&nodes[..3]));
         let (one, other) = (client(&url).await, client(&url).await);
         let turns = take_turns(&[&one, &other]);
         let mut held = Vec::new();

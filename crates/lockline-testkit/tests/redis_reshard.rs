@@ -248,6 +248,7 @@ fn moves_held_locks(home: &Path, options: &str, lease: Duration) {
             last_of(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
+        eprintln!("the tool took {took:?}");
         assert_eq!(keys_in(&nodes[1], held[0].0).len(), 1, "it has moved");
         // Longer than a lease: each of them is renewed where it is now.
         tokio::time::sleep(lease + lease / 5).await;
@@ -313,4 +314,4 @@ fn failover_by_hand_keeps_held_locks(home: &Path) {
     });
 }
 
-const GUARD: &str = "max_lease=10s";
+const GUARD: &str = "max_lease=10s&restart_guard=10s";

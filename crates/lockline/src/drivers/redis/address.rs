@@ -77,7 +77,10 @@ impl RedisConfig {
             None | Some("on") => RestartGuard::On,
             Some("always") => RestartGuard::Always,
             Some("off") => RestartGuard::Off,
-            Some(_) => return Err(bad("restart_guard is on, always or off")),
+            Some(text) => RestartGuard::For(
+                humantime::parse_duration(text)
+                    .map_err(|_| bad("restart_guard is on, always, off, or a duration such as 20s"))?,
+            ),
         };
         config.allow_eviction = match url.take("eviction").as_deref() {
             None | Some("refuse") => false,

@@ -28,7 +28,7 @@ use super::link::Link;
 use super::live::{Context, Goal, Live};
 use super::map::{self, Shard};
 use super::scripts::Script;
-use super::slots::{SLOTS, slot_of};
+use super::slots::{Kept, SLOTS, slot_of};
 use super::{bell, verbs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::Bell;
@@ -75,6 +75,8 @@ struct Map {
 #[derive(Clone, Debug)]
 struct Node {
     shard: Shard,
+    /// The slots of the shard, for the link.
+    kept: Arc<Kept>,
     link: Arc<Link>,
 }
 
@@ -89,14 +91,14 @@ impl Cluster {
         let shards = map::ask(context, shared.known()).await?;
         let mut nodes = Vec::new();
         for shard in shards {
-            let goal = shared.goal(&shard, 0);
+            let (goal, kept) = goal(&shard, 0);
             let link = match Link::open(context, goal.clone()).await {
                 Ok(link) => link,
                 // A part of the cluster may be down; what is wrong for good is told.
                 Err(error) if error.kind().is_transient() => Link::start(context, goal),
                 Err(error) => return Err(error),
             };
-            nodes.push(Node { shard, link: Arc::new(link) });
+            nodes.push(Node { shard, kept, link: Arc::new(link) });
         }
         if !nodes.iter().any(|node| node.link.is_up()) {
             return Err(shared.unavailable("connect", "no primary of the cluster can be reached"));
@@ -148,11 +150,6 @@ impl Shared {
         Error::new(ErrorKind::Unavailable, operation, message).at(&self.context.address)
     }
 
-    fn goal(&self, shard: &Shard, had: u32) -> Goal {
-        let replicas = u32::try_from(shard.replicas.len()).unwrap_or(u32::MAX).max(had);
-        Goal::Node { server: shard.server.clone(), tag: shard.tag(), replicas }
-    }
-
     fn use_map(&self, nodes: Vec<Node>) {
         let mut slots = vec![None; usize::from(SLOTS)];
         for (number, node) in nodes.iter().enumerate() {
@@ -163,25 +160,27 @@ impl Shared {
         *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Map { nodes, slots });
     }
 
-    /// Asks for the map, and takes over what has changed. Connections to nodes that stay are kept.
+    /// Asks for the map, and takes over what has changed. Connections to nodes that stay are kept, whichever slots they keep:
+    /// made anew with every slot that moves, they would carry no renewal while many do.
     async fn refresh(&self) -> Result<()> {
         let shards = map::ask(&self.context, self.known()).await?;
         let before = self.map();
-        let nodes = shards.into_iter().map(|shard| {
-            let kept = before
-                .nodes
-                .iter()
-                .find(|node| node.shard.server == shard.server && node.shard.tag() == shard.tag());
-            let link = match kept {
-                Some(node) => node.link.clone(),
-                None => {
-                    // Whoever takes over from another has to have as many replicas as that one had.
-                    let had = before.nodes.iter().find(|node| node.shard.ranges == shard.ranges);
-                    let had = had.map_or(0, |node| u32::try_from(node.shard.replicas.len()).unwrap_or(0));
-                    Arc::new(Link::start(&self.context, self.goal(&shard, had)))
+        let is_still_there = |node: &Node| shards.iter().any(|shard| shard.server == node.shard.server);
+        // Whoever takes over from another has to have as many replicas as that one had.
+        let had = |shard: &Shard| {
+            let gone = before.nodes.iter().filter(|node| !is_still_there(node) && node.shard.overlaps(shard));
+            gone.map(|node| node.shard.replicas.len()).max().unwrap_or(0)
+        };
+        let nodes = shards.iter().map(|shard| {
+            let is_same = |node: &&Node| (&node.shard.server, &node.shard.id) == (&shard.server, &shard.id);
+            if let Some(node) = before.nodes.iter().find(is_same) {
+                if node.kept.set(&shard.ranges) {
+                    node.link.write_record();
                 }
-            };
-            Node { shard, link }
+                return Node { shard: shard.clone(), ..node.clone() };
+            }
+            let (goal, kept) = goal(shard, had(shard));
+            Node { shard: shard.clone(), kept, link: Arc::new(Link::start(&self.context, goal)) }
         });
         self.use_map(nodes.collect());
         Ok(())
@@ -277,6 +276,14 @@ impl Shared {
             _ => Err(self.unavailable("bell", "the place is not there")),
         }
     }
+}
+
+/// The way to the primary of a shard that has had so many replicas, and its slots.
+fn goal(shard: &Shard, had: usize) -> (Goal, Arc<Kept>) {
+    let replicas = u32::try_from(shard.replicas.len().max(had)).unwrap_or(u32::MAX);
+    let kept = Arc::new(Kept::new(shard.ranges.clone()));
+    let (server, id) = (shard.server.clone(), shard.id.clone());
+    (Goal::Node { server, id, kept: kept.clone(), replicas }, kept)
 }
 
 /// Adds the keys of lines in one slot, and the one that is never there.

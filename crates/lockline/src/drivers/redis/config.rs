@@ -89,12 +89,19 @@ pub enum RestartGuard {
     On,
     /// The same, whatever the server says about its data: a disk may lose what it said it had written.
     Always,
+    /// As [`On`](RestartGuard::On), and for this long only, or longer: at least as long as
+    /// [`max_lease`](RedisConfig::max_lease). A promise that nobody on this server and space has a longer lease; who guards for
+    /// another time is refused while the server has a record of the others.
+    For(Duration),
     /// Locks are handed out at once. Two holders are possible after a restart; tokens still rise.
     Off,
 }
 
 /// What keys of Lockline's own layout begin with, unless said otherwise.
 const SPACE: &str = "lockline";
+
+/// The longest lease, unless said otherwise; and for how long everybody guards who does not say that less is enough.
+const MAX_LEASE: Duration = Duration::from_secs(60);
 
 impl RedisConfig {
     /// Locks on the server at this host and port.
@@ -129,7 +136,7 @@ impl RedisConfig {
             database: 0,
             replicas: None,
             space: SPACE.to_owned(),
-            max_lease: Duration::from_secs(60),
+            max_lease: MAX_LEASE,
             restart_guard: RestartGuard::On,
             allow_eviction: false,
             layout: Layout::Line,
@@ -197,10 +204,11 @@ impl RedisConfig {
         self
     }
 
-    /// The longest lease that anybody on this server and space uses, and so the length of the restart guard. A longer
-    /// lease is refused, unless the guard is off.
+    /// The longest lease that this client asks for. A longer lease is refused, unless the guard is off. The restart guard lasts
+    /// as long, and at least 60 s, because others may have longer leases than this client; see [`RestartGuard::For`].
     ///
-    /// Default: 60 s, six times the default lease. It is also how long everybody waits after a restart: keep it short.
+    /// Default: 60 s, six times the default lease. Whoever says more must say so everywhere: those who guard for another time
+    /// than the others on this server and space are refused.
     #[must_use]
     pub fn max_lease(mut self, longest: Duration) -> RedisConfig {
         self.max_lease = longest;
@@ -268,7 +276,19 @@ impl RedisConfig {
         if self.replicas == Some(Replicas::Count(0)) {
             return Err(bad("replicas=0 waits for nobody: leave it out"));
         }
+        if self.guard_length() < self.max_lease {
+            return Err(bad("its restart_guard is shorter than max_lease").hint("lower max_lease= as well"));
+        }
         crate::primitive::check_lease(self.max_lease)
+    }
+
+    /// How long the restart guard lasts. A client that meets a server which has forgotten everything cannot know what leases others
+    /// have: it takes them for the longest that is allowed by default.
+    pub(super) fn guard_length(&self) -> Duration {
+        match self.restart_guard {
+            RestartGuard::For(length) => length,
+            RestartGuard::On | RestartGuard::Always | RestartGuard::Off => self.max_lease.max(MAX_LEASE),
+        }
     }
 
     /// Refuses a lease that the restart guard would not outlast.
@@ -279,7 +299,7 @@ impl RedisConfig {
         let (asked, most) = (humantime::format_duration(lease), humantime::format_duration(self.max_lease));
         let message = format!("a lease of {asked} is longer than max_lease, {most}");
         Err(Error::new(ErrorKind::Invalid, operation, message).hint(
-            "ask for less, or raise max_lease= for everybody who uses this server: it is how long the restart guard lasts",
+            "ask for less, or raise max_lease= for everybody who uses this server: the restart guard must last as long",
         ))
     }
 }

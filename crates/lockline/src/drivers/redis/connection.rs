@@ -290,6 +290,10 @@ fn guarantees(config: &RedisConfig, keeps_its_data: bool) -> Guarantees {
             fencing: if keeps_its_data { Fencing::Always } else { Fencing::ClockBounded },
             exclusion: Exclusion::NoForwardStep,
         },
+        // Only Sentinels and clusters know of replicas that are away when we come: one of those may be promoted.
+        (Topology::One(_), Some(Replicas::All)) if guarded => {
+            Guarantees { fencing: Fencing::ClockBounded, exclusion: Exclusion::NoForwardStep }
+        }
         (_, Some(Replicas::All)) if guarded => {
             Guarantees { fencing: Fencing::ClockBounded, exclusion: Exclusion::NoForwardStepOverFailover }
         }
@@ -311,6 +315,9 @@ mod tests {
         let one = RedisConfig::new("h", 1);
         assert_eq!(row(&one, false), (Fencing::ClockBounded, Exclusion::NoForwardStep));
         assert_eq!(row(&one, true), (Fencing::Always, Exclusion::NoForwardStep));
+        let all = one.clone().replicas(Replicas::All);
+        assert_eq!(row(&all, true), (Fencing::ClockBounded, Exclusion::NoForwardStep));
+        assert_eq!(row(&all.restart_guard(RestartGuard::Off), true).1, Exclusion::Probable);
         let watched = RedisConfig::sentinel([("h", 1)], "m");
         for config in [watched.clone(), RedisConfig::cluster([("h", 1)])] {
             assert_eq!(row(&config, false), (Fencing::ClockBounded, Exclusion::Probable));

@@ -8,6 +8,7 @@ use redis::RedisResult;
 use redis::aio::ConnectionLike;
 
 use super::config::{RedisConfig, RestartGuard};
+use super::error::explain;
 use super::met::Met;
 use super::scripts::{Loaded, texts};
 use crate::error::{Error, ErrorKind, Result};
@@ -75,6 +76,27 @@ impl Info {
         self.get("connected_slaves").parse().unwrap_or(0)
     }
 
+    /// How many of them have all that it had when they came: the others are not promoted.
+    pub(super) fn online_replicas(&self) -> u32 {
+        let is_replica = |key: &str| {
+            key.strip_prefix("slave")
+                .is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        let online = self
+            .0
+            .iter()
+            .filter(|(key, value)| is_replica(key) && value.split(',').any(|part| part == "state=online"));
+        u32::try_from(online.count()).unwrap_or(u32::MAX)
+    }
+
+    /// What kind of server it is. Valkey has another word for it.
+    fn mode(&self) -> &str {
+        match self.get("redis_mode") {
+            "" => self.get("server_mode"),
+            mode => mode,
+        }
+    }
+
     /// Whether what it answered was on disk before, and is read again when it is started again. With `everysec`, the usual
     /// setting, Redis answers for up to two seconds before it writes while the disk is slow, and also a server that merely crashed
     /// lacks that; with `no` one that lost its power does.
@@ -101,7 +123,7 @@ impl Info {
         passing: bool,
         address: &Arc<str>,
     ) -> Result<()> {
-        let mode = self.get("redis_mode");
+        let mode = self.mode();
         let (kind, message, hint) = if self.version() < OLDEST {
             let version = self.get("redis_version");
             (
@@ -168,7 +190,7 @@ impl Info {
         before: Option<&str>,
         last: Option<Met<'_>>,
     ) -> Option<(Guard, &'static str)> {
-        let length_us = micros(config.max_lease);
+        let length_us = micros(config.guard_length());
         let uptime: u64 = self.get("uptime_in_seconds").parse().unwrap_or(0);
         // The server counts whole seconds of a cached clock: it may have been up a second less.
         let up_us = uptime.saturating_sub(1) * 1_000_000;
@@ -182,7 +204,7 @@ impl Info {
             (now_us + length_us, "a replica became the primary and may lack locks")
         } else if long_up && another {
             (now_us + length_us, "another server took the place of the one that was known")
-        } else if long_up || (config.restart_guard == RestartGuard::On && has_all) {
+        } else if long_up || (config.restart_guard != RestartGuard::Always && has_all) {
             return None;
         } else {
             let why = "the server was started a short while ago and may have forgotten locks";
@@ -219,33 +241,41 @@ pub(super) async fn info(connection: &mut impl ConnectionLike) -> RedisResult<In
 }
 
 /// Decides whether nobody may get in yet. Who first meets a life of a server decides for all, and writes it down in this
-/// key, which replicas copy: they will find that it speaks of another life than theirs.
+/// key, which replicas copy: they will find that it speaks of another life than theirs. Gives that record, too.
+///
+/// Refuses to go on if the record says that others guard for another time.
 pub(super) async fn decide(
     connection: &mut impl ConnectionLike,
     config: &RedisConfig,
     info: &Info,
     key: &str,
     before: Option<&str>,
-) -> RedisResult<Incarnation> {
+    address: &Arc<str>,
+) -> Result<(Incarnation, Option<String>)> {
     let life = info.life();
     #[cfg(test)]
     if let Some((ends_us, length_us)) = config.guard {
-        return Ok(Incarnation { life, guard: Some(Guard { ends_us, length_us }) });
+        return Ok((Incarnation { life, guard: Some(Guard { ends_us, length_us }) }, None));
     }
     if config.restart_guard == RestartGuard::Off {
-        return Ok(Incarnation { life, guard: None });
+        return Ok((Incarnation { life, guard: None }, None));
     }
-    let (seconds, rest): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
+    let fail = |e: redis::RedisError| explain("connect", address, &e, false);
+    let (seconds, rest): (u64, u64) = redis::cmd("TIME").query_async(connection).await.map_err(fail)?;
     let now_us = seconds * 1_000_000 + rest;
-    let written: Option<String> = redis::cmd("GET").arg(key).query_async(connection).await?;
+    let written: Option<String> = redis::cmd("GET").arg(key).query_async(connection).await.map_err(fail)?;
     let met = written.as_deref().and_then(Met::parse);
-    let ends_us = match met {
+    let guards_us = micros(config.guard_length());
+    if let Some(others_us) = met.and_then(|met| met.guards_us)
+        && others_us != guards_us
+    {
+        return Err(guards_differ(others_us, guards_us, key, address));
+    }
+    let (decided, is_new) = match met {
         Some(met) if met.life == life => {
-            if met.writes_first && !info.keeps_its_data() {
-                // It was told to write later; or we may not ask, and so cannot vouch for it.
-                Met { writes_first: false, ..met }.write(connection, key).await?;
-            }
-            met.ends_us
+            // It was told to write later; or we may not ask, and so cannot vouch for it.
+            let writes_first = met.writes_first && info.keeps_its_data();
+            (Met { writes_first, guards_us: Some(guards_us), ..met }, false)
         }
         last => {
             let guard = info.guard(config, now_us, before, last);
@@ -253,22 +283,39 @@ pub(super) async fn decide(
                 tracing::warn!("restart guard: {why}");
             }
             // What a life before this one had forgotten, this one does not know either, even if it has all that the other had.
-            let of_last = last.map_or(0, |last| last.ends_us.min(now_us + micros(config.max_lease)));
+            let of_last = last.map_or(0, |last| last.ends_us.min(now_us + guards_us));
             let ends_us = guard.map_or(0, |(guard, _)| guard.ends_us).max(of_last);
-            let met = Met { life: &life, ends_us, writes_first: info.has_written_all() };
-            met.write(connection, key).await?;
-            ends_us
+            let writes_first = info.has_written_all();
+            (Met { life: &life, ends_us, writes_first, guards_us: Some(guards_us) }, true)
         }
     };
+    let (ends_us, record) = (decided.ends_us, Some(decided.text()));
+    if is_new || met != Some(decided) {
+        decided.write(connection, key).await.map_err(fail)?;
+    }
     if ends_us <= now_us {
-        return Ok(Incarnation { life, guard: None });
+        return Ok((Incarnation { life, guard: None }, record));
     }
     let rest = Duration::from_millis((ends_us - now_us) / 1000);
     tracing::warn!(
         rest = %humantime::format_duration(rest),
         "restart guard: nobody gets a lock until every lease from before has ended"
     );
-    Ok(Incarnation { life, guard: Some(Guard { ends_us, length_us: micros(config.max_lease) }) })
+    Ok((Incarnation { life, guard: Some(Guard { ends_us, length_us: guards_us }) }, record))
+}
+
+/// After a restart that forgets, whoever comes first guards for as long as it thinks right: if some guard for less, somebody could
+/// get in while the lease of one who guards for more goes on.
+fn guards_differ(others_us: u64, ours_us: u64, key: &str, address: &Arc<str>) -> Error {
+    let [others, ours] =
+        [others_us, ours_us].map(|us| humantime::format_duration(Duration::from_micros(us)).to_string());
+    let message = format!(
+        "this client would guard the locks for {ours} after a restart, and the others here do for {others}"
+    );
+    let hint = format!(
+        "say the same max_lease= and restart_guard= everywhere; when nobody says the old ones any more: DEL {key}"
+    );
+    Error::new(ErrorKind::Invalid, "connect", message).hint(hint).at(address)
 }
 
 /// Makes the scripts of an incarnation known to the server.
@@ -326,6 +373,54 @@ mod tests {
         assert_eq!(soon.kind(), ErrorKind::Unavailable);
         let allowed = config.clone().allow_eviction(true);
         assert!(info("maxmemory_policy:volatile-lru").check(&allowed, false, false, &address).is_ok());
+    }
+
+    #[test]
+    fn a_server_of_valkey_says_what_it_is_in_its_own_word() {
+        let valkey = |mode: &str| {
+            Info::parse(&format!(
+                "server_name:valkey\r\nvalkey_version:8.1.1\r\nredis_version:7.2.4\r\nserver_mode:{mode}\r\nrole:master"
+            ))
+        };
+        let (config, address): (_, Arc<str>) = (RedisConfig::new("h", 1), "redis://h".into());
+        let check = |mode, node| valkey(mode).check(&config, node, false, &address).map_err(|e| e.kind());
+        assert_eq!(check("standalone", false), Ok(()));
+        assert_eq!(check("cluster", true), Ok(()));
+        for (mode, node) in [("cluster", false), ("sentinel", false), ("standalone", true)] {
+            assert_eq!(check(mode, node), Err(ErrorKind::Unsupported), "{mode}");
+        }
+    }
+
+    #[test]
+    fn replicas_count_when_they_are_online() {
+        let lines = "connected_slaves:3\r\nslave0:ip=a,port=1,state=online,offset=5,lag=0\r\n\
+            slave1:ip=b,port=2,state=wait_bgsave,offset=0,lag=0\r\nslave10:ip=c,port=3,state=online,offset=1,lag=1\r\n\
+            slave_read_only:state=online";
+        assert_eq!((info(lines).replicas(), info(lines).online_replicas()), (3, 2));
+        assert_eq!(info("").online_replicas(), 0);
+    }
+
+    #[test]
+    fn records_of_an_older_version_are_read_and_the_other_way_round() {
+        let old = Met::parse("me/-1 17 writes-first").unwrap();
+        assert_eq!((old.ends_us, old.writes_first, old.guards_us), (17, true, None));
+        let new = Met { guards_us: Some(5), writes_first: false, ..old };
+        assert_eq!(Met::parse(&new.text()), Some(new));
+        assert_eq!(Met::parse(&old.text()), Some(old));
+        // As the older version reads it.
+        assert_eq!(new.text().split(' ').take(3).collect::<Vec<_>>(), ["me/-1", "17", "-"]);
+    }
+
+    #[test]
+    fn nobody_guards_for_less_than_others_may_have_leases_for() {
+        let length = |config: RedisConfig| config.guard_length().as_secs();
+        let config = || RedisConfig::new("h", 1);
+        assert_eq!(length(config()), 60);
+        assert_eq!(length(config().max_lease(Duration::from_secs(2))), 60);
+        assert_eq!(length(config().max_lease(Duration::from_secs(300))), 300);
+        let short = RestartGuard::For(Duration::from_secs(5));
+        assert_eq!(length(config().max_lease(Duration::from_secs(2)).restart_guard(short)), 5);
+        assert!(config().restart_guard(short).check().is_err(), "leases of a minute would outlast it");
     }
 
     #[test]

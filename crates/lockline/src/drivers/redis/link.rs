@@ -59,6 +59,14 @@ impl Link {
         Link { shared, keeping }
     }
 
+    /// The slots of its node are other ones than before: see [`Live::write_record`].
+    pub(super) fn write_record(&self) {
+        if let Some(live) = self.live_now() {
+            let shared = self.shared.clone();
+            tokio::spawn(async move { live.write_record(&shared.context.config, &shared.goal).await });
+        }
+    }
+
     pub(super) fn is_up(&self) -> bool {
         self.live_now().is_some()
     }

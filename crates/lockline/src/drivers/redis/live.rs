@@ -15,9 +15,10 @@ use super::dial::{self, in_time};
 use super::error::explain;
 use super::incarnation::{self, Info};
 use super::outbox::Outbox;
-use super::replicas::Witness;
+use super::replicas::{WaitKey, Witness};
 use super::scripts::Loaded;
 use super::sentinel;
+use super::slots::Kept;
 use crate::driver::Bells;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -49,16 +50,28 @@ pub(super) enum Goal {
     Server(Address),
     /// To whichever server these Sentinels name, likewise.
     Watched(Vec<Address>, String),
-    /// To this node of a cluster, which keeps this slot and has had so many replicas. Messages come another way.
-    Node { server: Address, tag: String, replicas: u32 },
+    /// To this node of a cluster, which has had so many replicas. Messages come another way.
+    Node { server: Address, id: String, kept: Arc<Kept>, replicas: u32 },
 }
 
 impl Goal {
-    /// A key of ours, beside the locks, that the server keeps.
-    fn key(&self, config: &RedisConfig, what: &str) -> String {
+    /// Where the record of the server's life is. In a cluster it moves away with its slot: then it is not taken for that of the
+    /// node which it comes to.
+    fn life_key(&self, config: &RedisConfig) -> String {
         match self {
-            Goal::Server(_) | Goal::Watched(..) => format!("{}:{what}", config.space),
-            Goal::Node { tag, .. } => format!("{}:{{{tag}}}:{what}", config.space),
+            Goal::Server(_) | Goal::Watched(..) => format!("{}:life", config.space),
+            Goal::Node { id, kept, .. } => format!("{}:{{{}}}:life:{id}", config.space, kept.tag()),
+        }
+    }
+
+    /// What is written before each `WAIT`.
+    fn wait_key(&self, context: &Context) -> WaitKey {
+        let Context { config, process, .. } = context;
+        match self {
+            Goal::Server(_) | Goal::Watched(..) => WaitKey::One(format!("{}:wait:{process}", config.space)),
+            Goal::Node { kept, .. } => {
+                WaitKey::OfNode { space: config.space.clone(), process: process.clone(), kept: kept.clone() }
+            }
         }
     }
 
@@ -89,8 +102,10 @@ pub(super) struct Live {
     loading: Mutex<()>,
     pub(super) witness: Option<Witness>,
     pub(super) info: Info,
-    /// How many replicas its server has had.
+    /// How many replicas its server has had when it was made.
     replicas: u32,
+    /// The record of the server's life, if there is a restart guard.
+    record: Option<String>,
     broken: Arc<Notify>,
     doubted: Notify,
     pub(super) outbox: Outbox,
@@ -191,7 +206,18 @@ impl Live {
 
     /// What is to be remembered of it.
     pub(super) fn past(&self) -> Past {
-        Past { run_id: self.info.run_id().to_owned(), replicas: self.replicas }
+        let replicas = self.witness.as_ref().map_or(0, Witness::known).max(self.replicas);
+        Past { run_id: self.info.run_id().to_owned(), replicas }
+    }
+
+    /// Writes the record of the server's life where whoever connects from now on looks for it.
+    pub(super) async fn write_record(&self, config: &RedisConfig, goal: &Goal) {
+        let Some(record) = &self.record else { return };
+        let mut set = redis::cmd("SET");
+        set.arg(goal.life_key(config)).arg(record);
+        if let Err(error) = self.send(&set).await {
+            tracing::debug!(%error, "the record of a life is not where it should be");
+        }
     }
 }
 
@@ -241,10 +267,10 @@ pub(super) async fn connect(context: &Context, goal: &Goal, before: Option<&Past
         let passing = before.is_some() || !matches!(goal, Goal::Server(_));
         info.check(config, goal.is_node(), passing, address)?;
         let replicas = known_replicas.max(info.replicas()).max(before.map_or(0, |before| before.replicas));
-        let life = goal.key(config, "life");
+        let life = goal.life_key(config);
         let known = before.map(|before| before.run_id.as_str());
-        let now =
-            incarnation::decide(&mut connection, config, &info, &life, known).await.map_err(|e| fail(&e))?;
+        let (now, record) =
+            incarnation::decide(&mut connection, config, &info, &life, known, address).await?;
         let loaded = incarnation::load(&mut connection, config, now).await.map_err(|e| fail(&e))?;
         let mut witness = None;
         if let (Some(asked), Some(mut second)) = (config.replicas, second.take()) {
@@ -255,8 +281,7 @@ pub(super) async fn connect(context: &Context, goal: &Goal, before: Option<&Past
                 return Err(Error::new(ErrorKind::Unavailable, "connect", message).at(address));
             }
             redis::cmd("WAIT").arg(0).arg(0).exec_async(&mut second).await.map_err(|e| fail(&e))?;
-            let key = goal.key(config, &format!("wait:{}", context.process));
-            let new = Witness::new(second, key, asked.needed(replicas), address);
+            let new = Witness::new(second, goal.wait_key(context), asked, replicas, address);
             let _ = confirming.set(new.clone());
             witness = Some(new);
         }
@@ -271,6 +296,7 @@ pub(super) async fn connect(context: &Context, goal: &Goal, before: Option<&Past
             witness,
             info,
             replicas,
+            record,
             broken,
             doubted: Notify::new(),
             outbox: Outbox::default(),

@@ -7,10 +7,11 @@ use redis::Value;
 use tokio::task::JoinSet;
 
 use super::address::Address;
+use super::answers::text;
 use super::dial;
 use super::error::explain;
 use super::live::Context;
-use super::slots::{SLOTS, tag_of};
+use super::slots::SLOTS;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How many nodes are asked for the map at once: enough for some to be down.
@@ -22,14 +23,17 @@ const MAP_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shard {
     pub(super) server: Address,
+    /// What the cluster calls the primary, for as long as that is one of its nodes.
+    pub(super) id: String,
     pub(super) replicas: Vec<Address>,
     pub(super) ranges: Vec<(u16, u16)>,
 }
 
 impl Shard {
-    /// What a key must be tagged with to be kept by this shard, for as long as it keeps its first slot.
-    pub(super) fn tag(&self) -> String {
-        tag_of(self.ranges.iter().map(|range| range.0).min().unwrap_or(0))
+    /// Whether they keep, or kept, a slot in common.
+    pub(super) fn overlaps(&self, other: &Shard) -> bool {
+        let meets = |a: &(u16, u16)| other.ranges.iter().any(|b| a.0 <= b.1 && b.0 <= a.1);
+        self.ranges.iter().any(meets)
     }
 }
 
@@ -123,11 +127,18 @@ fn shards(answer: &Value, asked: &Address) -> Option<Vec<Shard>> {
             None => {
                 let replicas =
                     replicas.iter().map(|node| node_address(node, asked)).collect::<Option<_>>()?;
-                shards.push(Shard { server, replicas, ranges: vec![range] });
+                shards.push(Shard { server, id: node_id(primary), replicas, ranges: vec![range] });
             }
         }
     }
     Some(shards)
+}
+
+fn node_id(node: &Value) -> String {
+    match node {
+        Value::Array(parts) => parts.get(2).and_then(text).unwrap_or_default().to_owned(),
+        _ => String::new(),
+    }
 }
 
 fn node_address(node: &Value, asked: &Address) -> Option<Address> {
@@ -144,7 +155,6 @@ fn node_address(node: &Value, asked: &Address) -> Option<Address> {
 #[cfg(test)]
 mod tests {
     use super::super::answers::any_value;
-    use super::super::slots::slot_of;
     use super::*;
 
     fn node(host: &str, port: i64) -> Value {
@@ -163,7 +173,9 @@ mod tests {
         assert_eq!(map.len(), 2);
         assert_eq!(map[0].server, Address::Tcp("seed".into(), 7));
         assert_eq!((map[0].ranges.len(), map[0].replicas.len(), map[1].replicas.len()), (2, 1, 0));
-        assert_eq!(slot_of(format!("x{{{}}}", map[1].tag()).as_bytes()), 6);
+        assert_eq!((map[1].ranges.as_slice(), map[1].id.as_str()), ([(6, 8)].as_slice(), "id"));
+        assert!(!map[0].overlaps(&map[1]));
+        assert!(map[0].overlaps(&Shard { ranges: vec![(5, 6)], ..map[1].clone() }));
         assert!(shards(&Value::Nil, &asked).is_none());
         let too_far = Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(16384), node("c", 9)])]);
         assert!(shards(&too_far, &asked).is_none());
@@ -178,7 +190,6 @@ mod tests {
                     map.iter()
                         .all(|shard| shard.ranges.iter().all(|range| range.0 <= range.1 && range.1 < SLOTS))
                 );
-                map.iter().for_each(|shard| drop(shard.tag()));
             }
         });
         let row = |first, last| {

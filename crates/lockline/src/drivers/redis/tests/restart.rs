@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Server, claim, included, is_in, open, place};
 use crate::driver::{Driver, Fencing};
-use crate::drivers::redis::{Redis, RedisConfig};
+use crate::drivers::redis::{Redis, RedisConfig, RestartGuard};
 use crate::drivers::testing::Heard;
 use crate::error::ErrorKind;
 use crate::line::{Mode, Standing};
@@ -16,7 +16,8 @@ const WRITES_FIRST: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always
 
 async fn guarded(config: RedisConfig) -> (Redis, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
-    (Redis::connect(config.max_lease(LEASE), heard.clone()).await.unwrap(), heard)
+    let config = config.max_lease(LEASE).restart_guard(RestartGuard::For(LEASE));
+    (Redis::connect(config, heard.clone()).await.unwrap(), heard)
 }
 
 /// Waits until a claim that waits for the guard's end is in.
@@ -163,6 +164,89 @@ async fn a_server_that_still_reads_its_data_is_waited_for() {
     assert!(server.says("PING").starts_with("-LOADING"), "it has read all already");
     let (redis, _) = open(server.config()).await;
     assert_eq!(redis.guarantees().fencing, Fencing::Always);
+}
+
+/// What its clients have written down about a server's life.
+async fn record(server: &Server) -> String {
+    redis::cmd("GET").arg("lockline:life").query_async(&mut server.operator().await).await.unwrap()
+}
+
+/// As if the server had been up for so long that no guard is left.
+async fn end_guard(server: &Server, guards: Duration) {
+    let mut operator = server.operator().await;
+    let info: String = redis::cmd("INFO").query_async(&mut operator).await.unwrap();
+    let says = |key: &str| info.lines().find_map(|line| line.strip_prefix(key)).unwrap().to_owned();
+    let record = format!("{}/{} 0 - {}", says("run_id:"), says("second_repl_offset:"), guards.as_micros());
+    redis::cmd("SET").arg("lockline:life").arg(record).exec_async(&mut operator).await.unwrap();
+}
+
+/// One client has leases of a minute, another of two seconds, and the server is started again and has forgotten both.
+#[tokio::test]
+async fn whoever_has_short_leases_waits_for_the_long_ones_of_others() {
+    if !included() {
+        return;
+    }
+    const MINUTE: Duration = Duration::from_secs(60);
+    let mut server = Server::start(&[]);
+    end_guard(&server, MINUTE).await;
+    let connect = async |longest| {
+        Redis::connect(server.config().max_lease(longest), Arc::new(Heard::default())).await.unwrap()
+    };
+    let long = connect(MINUTE).await;
+    let held = claim("a", Mode::Exclusive, MINUTE);
+    assert!(is_in(&long.join(&held, true).await.unwrap()));
+    // It cannot be told.
+    drop(long);
+    server.kill();
+    server.up();
+    let short = Duration::from_secs(2);
+    let config = server.config().max_lease(short);
+    let redis = Redis::connect(config, Arc::new(Heard::default())).await.unwrap();
+    let waits = claim("a", Mode::Exclusive, short);
+    assert!(matches!(redis.join(&waits, true).await.unwrap(), Standing::Waiting { ahead: 0, .. }));
+    let start = Instant::now();
+    while start.elapsed() < short + Duration::from_secs(2) {
+        let standing = redis.renew(&[place(&waits, None)]).await.unwrap()[0];
+        assert!(!is_in(&standing), "two holders after {:?}", start.elapsed());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let ends: u128 = record(&server).await.split(' ').nth(1).unwrap().parse().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let rest = Duration::from_micros(u64::try_from(ends - now.as_micros()).unwrap());
+    assert!(rest > MINUTE - Duration::from_secs(10) - start.elapsed(), "the guard ends in {rest:?}");
+}
+
+/// While the server has a record of the others, who guards for another time is told so.
+#[tokio::test]
+async fn clients_that_guard_for_different_times_are_refused() {
+    if !included() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let connect = async |config: RedisConfig| Redis::connect(config, Arc::new(Heard::default())).await;
+    let (first, _) = guarded(server.config()).await;
+    let others = [
+        server.config(),
+        server.config().max_lease(LEASE),
+        server.config().max_lease(LEASE).restart_guard(RestartGuard::For(LEASE * 2)),
+        server.config().max_lease(Duration::from_secs(300)),
+    ];
+    for config in &others {
+        let refused = connect(config.clone()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused:?}");
+        assert!(refused.to_string().contains("3s"), "{refused}");
+        assert!(refused.hint_text().unwrap().contains("DEL lockline:life"), "{refused:?}");
+    }
+    guarded(server.config()).await;
+    drop(first);
+    // Nobody says the old ones any more.
+    let mut operator = server.operator().await;
+    redis::cmd("DEL").arg("lockline:life").exec_async(&mut operator).await.unwrap();
+    connect(others[0].clone()).await.unwrap();
+    connect(others[1].clone()).await.unwrap();
+    assert!(connect(others[3].clone()).await.is_err(), "longer leases than others guard for");
+    let with_guard = server.config().max_lease(LEASE).restart_guard(RestartGuard::For(LEASE));
+    assert!(connect(with_guard).await.is_err(), "it guards for less than others have leases for");
 }
 
 /// What the life before it may have forgotten, it does not know either.

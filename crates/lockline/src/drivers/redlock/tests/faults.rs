@@ -227,7 +227,7 @@ async fn nodes_that_forgot_sit_out_the_longest_lease() {
     let longest = Duration::from_secs(3);
     let mut fleet = Fleet::start(3);
     tokio::time::sleep(longest + Duration::from_millis(1100)).await;
-    let config = fleet.config_with(|node| node.max_lease(longest).restart_guard(RestartGuard::On));
+    let config = fleet.config_with(|node| node.max_lease(longest).restart_guard(RestartGuard::For(longest)));
     let locks = Locks::builder().lease(LEASE).redlock(config).await.unwrap();
     let held = locks.mutex("m").lock().await.unwrap();
     for server in &mut fleet.0[..2] {
