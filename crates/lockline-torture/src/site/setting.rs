@@ -145,7 +145,7 @@ impl Site {
 fn adapted(engine: &str, url: &str) -> String {
     let lease = format!("lease={}ms", SERVER_LEASE.as_millis());
     // Tests switch the guard off, because they start servers and never lose one.
-    let guarded = format!("restart_guard=on&max_lease={}ms", SERVER_LEASE.as_millis());
+    let guarded = format!("restart_guard={0}ms&max_lease={0}ms", SERVER_LEASE.as_millis());
     let mut url = url.replace("restart_guard=off", &guarded);
     url.push(if url.contains('?') { '&' } else { '?' });
     url.push_str(&lease);
