@@ -234,21 +234,13 @@ fn moves_held_locks(home: &Path, options: &str, lease: Duration) {
                 })
             })
             .collect();
-        let seed = format!("127.0.0.1:{}", nodes[0].port);
-        let mut tool = Command::new("redis-cli");
-        tool.args(["--cluster", "reshard", &seed, "--cluster-yes", "--cluster-slots", &SLOTS.to_string()])
-            .args(["--cluster-from", &id_of(&nodes[0]), "--cluster-to", &id_of(&nodes[1])]);
-        let start = Instant::now();
-        let output = tokio::task::spawn_blocking(move || tool.output()).await.unwrap().unwrap();
-        let took = start.elapsed();
-        assert!(
-            output.status.success(),
-            "the tool failed after {took:?}, {} second holders: {}{}",
-            second.load(Ordering::SeqCst),
-            last_of(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        eprintln!("the tool took {took:?}");
+        // To and fro, for longer than leases last: what is not renewed while slots move is lost.
+        let (start, mut moves) = (Instant::now(), 0);
+        while start.elapsed() < lease * 2 || moves % 2 == 0 {
+            let (from, to) = if moves % 2 == 0 { (0, 1) } else { (1, 0) };
+            reshard(&nodes[from], &nodes[to]).await;
+            moves += 1;
+        }
         assert_eq!(keys_in(&nodes[1], held[0].0).len(), 1, "it has moved");
         // Longer than a lease: each of them is renewed where it is now.
         tokio::time::sleep(lease + lease / 5).await;
@@ -256,13 +248,30 @@ fn moves_held_locks(home: &Path, options: &str, lease: Duration) {
         for task in tasks {
             task.await.unwrap();
         }
-        assert_eq!(second.load(Ordering::SeqCst), 0, "two holders, in {took:?}");
+        assert_eq!(second.load(Ordering::SeqCst), 0, "two holders in {moves} moves");
         assert!(asked.load(Ordering::SeqCst) > 0);
         for (_, guard) in held {
-            assert!(guard.is_valid(), "{}: {:?} after {took:?}", guard.name(), guard.loss());
+            assert!(guard.is_valid(), "{}: {:?} after {moves} moves", guard.name(), guard.loss());
             guard.release().await.unwrap();
         }
     });
+}
+
+/// Moves the first slots of one node to another.
+async fn reshard(from: &Server, to: &Server) {
+    let seed = format!("127.0.0.1:{}", from.port);
+    let mut tool = Command::new("redis-cli");
+    tool.args(["--cluster", "reshard", &seed, "--cluster-yes", "--cluster-slots", &SLOTS.to_string()])
+        .args(["--cluster-from", &id_of(from), "--cluster-to", &id_of(to)]);
+    // The nodes have to agree before it begins.
+    let agree = async || {
+        let check = Command::new("redis-cli").args(["--cluster", "check", &seed]).output().unwrap();
+        check.status.success()
+    };
+    within(LEASE, "the nodes agree", agree).await;
+    let output = tokio::task::spawn_blocking(move || tool.output()).await.unwrap().unwrap();
+    let says = [&output.stdout, &output.stderr].map(|text| last_of(text)).join("\n");
+    assert!(output.status.success(), "the tool failed: {says}");
 }
 
 /// The end of what the tool says.

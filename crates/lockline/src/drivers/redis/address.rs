@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::config::{Login, RedisConfig, Replicas, RestartGuard, bad};
 use super::layouts::Layout;
 use super::tls::Tls;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::url::EngineUrl;
 
 /// Which servers there are.
@@ -49,7 +49,11 @@ impl RedisConfig {
         config.login = login;
         config.sentinel_login =
             Login { user: url.take("sentinel_user"), password: url.take("sentinel_password") };
-        if let Some(number) = url.take("db").or(database) {
+        let option = url.take("db");
+        if option.is_some() && database.is_some() {
+            return Err(bad("it names a database twice").hint("write /N, or db=N"));
+        }
+        if let Some(number) = option.or(database) {
             config = config.database(number.parse().map_err(|_| bad("its database is not a number"))?);
         }
         config.tls = tls_of(&mut url)?;
@@ -69,11 +73,17 @@ impl RedisConfig {
             Some(_) => return Err(bad("layout is line, plain, redisson or redisson-fenced")),
         });
         config.space = url.take("space").unwrap_or(config.space);
-        if let Some(text) = url.take("max_lease") {
+        let (max_lease, guard) = (url.take("max_lease"), url.take("restart_guard"));
+        if config.layout != Layout::Line
+            && (max_lease.is_some() || guard.as_deref().is_some_and(|guard| guard != "off"))
+        {
+            return Err(no_guard_there());
+        }
+        if let Some(text) = max_lease {
             config.max_lease = humantime::parse_duration(&text)
                 .map_err(|_| bad("its max_lease is not a duration such as 60s or 5m"))?;
         }
-        config.restart_guard = match url.take("restart_guard").as_deref() {
+        config.restart_guard = match guard.as_deref() {
             None | Some("on") => RestartGuard::On,
             Some("always") => RestartGuard::Always,
             Some("off") => RestartGuard::Off,
@@ -107,6 +117,13 @@ impl RedisConfig {
             Topology::Cluster(nodes) => format!("redis{s}-cluster://{}", list(nodes)),
         }
     }
+}
+
+/// What is accepted and does nothing is taken for granted.
+fn no_guard_there() -> Error {
+    let message = "locks in the layouts of other clients have no restart guard";
+    Error::new(ErrorKind::Unsupported, "url", message)
+        .hint("leave out max_lease= and restart_guard=, or use Lockline's own layout")
 }
 
 /// The servers of an address, and the database in its path.
@@ -174,7 +191,6 @@ fn tls_of(url: &mut EngineUrl) -> Result<Option<Tls>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
 
     fn config(text: &str) -> Result<RedisConfig> {
         RedisConfig::from_url(EngineUrl::parse(text)?)
@@ -246,6 +262,18 @@ mod tests {
             ("redis://h?replicas=0", ErrorKind::Invalid),
             ("redis://h?replicas=some", ErrorKind::Invalid),
             ("redis://h?layout=sherlock", ErrorKind::Invalid),
+            ("redis://h?restart_guard=5s", ErrorKind::Invalid),
+            ("redis://h?sentinel_password=x", ErrorKind::Invalid),
+            ("rediss://h?sentinel_user=x", ErrorKind::Invalid),
+            ("redis+unix:/x?sentinel_password=x", ErrorKind::Invalid),
+            ("redis-cluster://a?sentinel_user=x&sentinel_password=y", ErrorKind::Invalid),
+            ("redis-sentinel://a/m?sentinel_user=x", ErrorKind::Invalid),
+            ("redis://me@h", ErrorKind::Invalid),
+            ("redis-sentinel://me@a/m", ErrorKind::Invalid),
+            ("redis://h/2?db=3", ErrorKind::Invalid),
+            ("redis-sentinel://a/m/2?db=2", ErrorKind::Invalid),
+            ("redis://h?layout=plain&max_lease=5s", ErrorKind::Unsupported),
+            ("redis://h?layout=redisson&restart_guard=on", ErrorKind::Unsupported),
             ("redis-cluster://a?layout=plain", ErrorKind::Unsupported),
             ("redis://h?layout=plain&replicas=all", ErrorKind::Unsupported),
         ] {

@@ -266,6 +266,16 @@ impl RedisConfig {
             }
             _ => {}
         }
+        // Nobody is asked for a name without a password: the server would take us for somebody else.
+        for login in [&self.login, &self.sentinel_login] {
+            if login.user.is_some() && login.password.is_none() {
+                return Err(bad("it names a user without a password").hint("write user:password@host"));
+            }
+        }
+        if self.sentinel_login.password.is_some() && !matches!(self.topology, Topology::Sentinel(..)) {
+            return Err(bad("sentinel_user and sentinel_password are for Sentinels")
+                .hint("write redis-sentinel://host,host/NAME; for one server user:password@host"));
+        }
         let alone = matches!(self.topology, Topology::One(_)) && self.replicas.is_none();
         if self.layout != Layout::Line && !alone {
             let message =

@@ -137,6 +137,8 @@ mod tests {
             "redlock://a,b,c,d",
             "redlock://a,b,a:6379",
             "redlock://a,b,c?x=1",
+            "redlock://a,b,c?sentinel_password=x",
+            "redlock://me@a,b,c",
         ] {
             assert_eq!(config(text).unwrap_err().kind(), ErrorKind::Invalid, "{text}");
         }
