@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         test("redis-cluster", "cluster_primary_is_killed", cluster_primary_is_killed),
         test("redis-cluster", "slots_move_while_locks_are_held", slots_move_while_locks_are_held),
         test("redis-replicas", "replicas_that_are_gone_are_missed", replicas_that_are_gone_are_missed),
+        test("redis-replicas", "replica_that_came_later_counts", replica_that_came_later_counts),
     ];
     // Each has up to six servers with leases and timeouts of their own: side by side they would take each other's time.
     let mut arguments = Arguments::from_args();
@@ -342,5 +343,32 @@ fn replicas_that_are_gone_are_missed(home: &Path) {
         let next = locks.mutex("held").lock().await.unwrap();
         assert_eq!(next.replicas(), Some(2));
         next.release().await.unwrap();
+    });
+}
+
+/// A replica that follows when the client has connected already may be the one that is promoted.
+fn replica_that_came_later_counts(home: &Path) {
+    run(async {
+        let all = servers::replicated(home, 1).unwrap();
+        let url = format!("redis://127.0.0.1:{}?restart_guard=off&replicas=all", all[0].port);
+        let locks = client(&url).await;
+        let held = locks.mutex("held").lock().await.unwrap();
+        assert_eq!(held.replicas(), Some(1));
+
+        let later = Server::start(home, "later", &[]).unwrap();
+        later.cli(&["REPLICAOF", "127.0.0.1", &all[0].port.to_string()]).unwrap();
+        let follows = || {
+            all[0].cli(&["INFO", "replication"]).is_ok_and(|says| says.matches("state=online").count() == 2)
+        };
+        within(FAILED_OVER, "the new replica follows", async || follows()).await;
+        // The primary says so with the first answer that is waited for, and from then on both must have it.
+        let next = locks.mutex("next").lock().await.unwrap();
+        assert_eq!(next.replicas(), Some(2));
+        later.pause().unwrap();
+        let error = locks.mutex("new").try_lock().await.unwrap_err();
+        assert!(error.message().contains("1 of 2 replicas"), "{error}");
+        later.go_on().unwrap();
+        next.release().await.unwrap();
+        held.release().await.unwrap();
     });
 }

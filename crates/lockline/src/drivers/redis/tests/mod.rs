@@ -4,6 +4,7 @@
 //! server of its own.
 
 mod against_the_line;
+mod close_calls;
 mod faults;
 mod lent;
 mod pass;
