@@ -46,6 +46,7 @@ pub struct Engine {
     sees_dead_processes: bool,
     counts_permits: bool,
     forget: Option<Box<dyn Fn() + Send + Sync>>,
+    sit_on: Option<Box<dyn Fn(Vec<String>) -> Soon<'static, Box<dyn Any + Send>> + Send + Sync>>,
     /// A temporary directory, a server that is stopped when it is dropped: what must live as long as the test.
     _keep: Box<dyn Any + Send + Sync>,
 }
@@ -64,6 +65,7 @@ impl Engine {
             sees_dead_processes: false,
             counts_permits: true,
             forget: None,
+            sit_on: None,
             _keep: Box::new(()),
         }
     }
@@ -87,6 +89,17 @@ impl Engine {
     #[must_use]
     pub fn forgets(mut self, forget: impl Fn() + Send + Sync + 'static) -> Engine {
         self.forget = Some(Box::new(forget));
+        self
+    }
+
+    /// How a session of somebody else sits on the rows of locks, in a transaction that ends when what is given back is dropped.
+    #[must_use]
+    pub fn sits_on<F, Sitting>(mut self, sit: F) -> Engine
+    where
+        F: Fn(Vec<String>) -> Sitting + Send + Sync + 'static,
+        Sitting: Future<Output = Box<dyn Any + Send>> + Send + 'static,
+    {
+        self.sit_on = Some(Box::new(move |names| Box::pin(sit(names))));
         self
     }
 
@@ -120,6 +133,15 @@ impl Engine {
     /// Makes the engine forget every claim; `false` if it cannot be made to.
     pub fn forget(&self) -> bool {
         self.forget.as_ref().inspect(|forget| forget()).is_some()
+    }
+
+    /// Has a session of somebody else sit on the rows of these locks, which must exist, until what is given back is dropped.
+    ///
+    /// # Panics
+    /// If the locks of this engine are no rows.
+    pub async fn sit_on(&self, names: Vec<String>) -> Box<dyn Any + Send> {
+        let sit = self.sit_on.as_ref().expect("the locks of this engine are rows");
+        sit(names).await
     }
 
     /// A bare driver on the engine.

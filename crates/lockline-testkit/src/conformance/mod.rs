@@ -55,6 +55,7 @@
 //! | `shutdown`; a runtime that is gone (algorithms §3) | `ends::shutdown_leaves_everything_and_refuses`, `ends::shutdown_among_lockers_leaves_nothing`, `ends::shutdown_waits_for_a_join_under_way`, `ends::shutdown_is_bounded`, `ends::runtime_that_is_dropped_leaves_it_to_the_lease` |
 //! | killed holder, killed waiters (algorithms §3) | `processes::killed_holder_lets_the_next_one_in`, `processes::killed_waiters_hold_nobody_up` |
 //! | fork: guards in the child are inert (algorithms §3) | `fork::guards_in_a_fork_are_inert`, `fork::blocking_guards_in_a_fork_are_inert` |
+//! | nothing that one lock waits for delays the renewal or release of another (engines whose locks are rows) | `rows::stuck_rows_cost_no_other_lock` |
 //! | §6.8 release, renew and evict work when the engine is full | the driver's own tests: only it can fill its engine |
 //!
 //! The pure machine and the protocol with every loss, delay and repetition are proved elsewhere: `lockline`'s own property
@@ -83,6 +84,7 @@ pub mod names;
 pub mod needs;
 pub mod owners;
 pub mod processes;
+pub mod rows;
 pub mod several;
 pub mod verbs;
 pub mod waiting;
@@ -203,6 +205,20 @@ macro_rules! __across_processes {
     };
 }
 
+/// Names every behaviour of an engine whose locks are rows, on which a session of somebody else can sit. They are no part of
+/// the suite of an engine that has none.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __with_rows {
+    ($with:ident $($args:tt)*) => {
+        $crate::$with! { [$($args)*]
+            rows {
+                stuck_rows_cost_no_other_lock
+            }
+        }
+    };
+}
+
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __tests {
@@ -274,6 +290,21 @@ macro_rules! conformance_on_server {
     };
 }
 
+/// The same on a server whose locks are rows.
+#[macro_export]
+macro_rules! conformance_on_rows {
+    ($server:expr, $engine:expr) => {
+        fn main() -> ::std::process::ExitCode {
+            let mut trials = $crate::conformance_trials!($engine);
+            trials.extend($crate::conformance::trials_with_rows(
+                || $engine,
+                env!("CARGO_BIN_EXE_lockline-test-peer"),
+            ));
+            $crate::server::run($server, trials)
+        }
+    };
+}
+
 /// What [`conformance_trials!`](crate::conformance_trials) gives. They are made here, so that the behaviours are compiled once and not
 /// with every program that runs them.
 pub fn trials(engine: fn() -> Engine, peer: &'static str) -> Vec<Trial> {
@@ -282,9 +313,15 @@ pub fn trials(engine: fn() -> Engine, peer: &'static str) -> Vec<Trial> {
     trials
 }
 
+/// What an engine whose locks are rows must do beside those.
+pub fn trials_with_rows(engine: fn() -> Engine, peer: &'static str) -> Vec<Trial> {
+    crate::__with_rows!(__trials engine, peer)
+}
+
 /// The names of all behaviours, `group::name`.
 pub fn names() -> Vec<&'static str> {
+    const ROWS: &[&str] = crate::__with_rows!(__names);
     const IN_PROCESS: &[&str] = crate::__in_process!(__names);
     const ACROSS: &[&str] = crate::__across_processes!(__names);
-    [IN_PROCESS, ACROSS].concat()
+    [IN_PROCESS, ACROSS, ROWS].concat()
 }

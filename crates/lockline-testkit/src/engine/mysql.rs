@@ -1,5 +1,6 @@
 //! MariaDB: a database for each test.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use lockline::EngineUrl;
@@ -26,9 +27,25 @@ pub fn mysql() -> Engine {
     let forget =
         format!("DELETE FROM {database}.lockline_claims; DELETE FROM {database}.lockline_lone_claims");
     let to_forget = (server.clone(), forget);
+    let (to_sit, table) = (server.clone(), format!("{database}.lockline_lines"));
     Engine::new("mysql", url, open)
         .forgets(move || run_on_mysql(&to_forget.0, &to_forget.1).expect("the claims are deleted"))
+        .sits_on(move |names| sit_on_rows(to_sit.clone(), table.clone(), names))
         .keeps(MysqlDatabase(server, format!("DROP DATABASE {database}")))
+}
+
+/// Locks the rows of these names in a transaction that ends with its session.
+async fn sit_on_rows(server: String, table: String, names: Vec<String>) -> Box<dyn Any + Send> {
+    use sqlx::Connection;
+    let mut session = sqlx::mysql::MySqlConnection::connect(&server).await.expect("a session");
+    let begin = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION";
+    sqlx::raw_sql(begin).execute(&mut session).await.expect("a transaction");
+    for name in names {
+        let lock = format!("SELECT line FROM {table} WHERE line = LEFT(UNHEX(SHA2('{name}', 256)), 16) FOR UPDATE");
+        let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).fetch_all(&mut session).await;
+        assert_eq!(rows.expect("the row is locked").len(), 1, "every lock has its row");
+    }
+    Box::new(session)
 }
 
 /// Runs one statement on a session of its own.
