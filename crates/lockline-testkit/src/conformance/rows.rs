@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockline::{Guard, Locks};
 
-use crate::setup::{Setup, granted, until_empty};
+use crate::setup::{Setup, soon, until_empty};
 
 /// Long enough for a busy machine, and so short that several of them pass in a test.
 const LEASE: Duration = Duration::from_secs(2);
@@ -38,7 +38,7 @@ pub async fn stuck_rows_cost_no_other_lock(setup: &Setup) {
     let mut asked = Vec::new();
     for name in stuck.iter().flat_map(|name| std::iter::repeat_n(name, EACH)) {
         let (locks, name) = (locks.clone(), name.clone());
-        asked.push(tokio::spawn(async move { until_granted(&locks, &name).await }));
+        asked.push(tokio::spawn(async move { until_granted(&locks, &name).await?.release().await }));
     }
     let began = Instant::now();
     while began.elapsed() < 3 * LEASE {
@@ -52,15 +52,11 @@ pub async fn stuck_rows_cost_no_other_lock(setup: &Setup) {
         guard.release().await.unwrap();
         assert!(asked.elapsed() < Duration::from_secs(1), "its release took {:?}", asked.elapsed());
     }
-    let free = granted(tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.mutex("kept 0").lock().await }
-    }));
-    free.await.release().await.unwrap();
+    soon("a free lock is taken", locks.mutex("kept 0").lock()).await.unwrap().release().await.unwrap();
 
     drop(foreign);
     for task in asked {
-        granted(task).await.release().await.unwrap();
+        soon("whoever asked gets in", task).await.unwrap().unwrap();
     }
     // Whether it could still be told is a matter of when the rows became free.
     let _ = leaving.await.unwrap();

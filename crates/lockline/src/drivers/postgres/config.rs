@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::driver::Exclusion;
 use crate::drivers::relational::{Login, host_and_port};
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::EngineUrl;
@@ -188,15 +187,6 @@ impl PostgresConfig {
         Ok(())
     }
 
-    /// Over a failover only a synchronous standby keeps what was answered, and only the operator knows whether it is one.
-    pub(super) fn exclusion(&self) -> Exclusion {
-        match (self.failover, self.hosts.len()) {
-            (Failover::Synchronous, _) => Exclusion::NoForwardStepOverFailover,
-            (Failover::None, 1) => Exclusion::NoForwardStep,
-            (Failover::None, _) | (Failover::Asynchronous, _) => Exclusion::Probable,
-        }
-    }
-
     /// As people see it: no secret, no user.
     pub(super) fn address(&self) -> String {
         let host = |(host, port): &(String, u16)| {
@@ -248,12 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_depends_on_the_failover() {
-        let exclusion = |text: &str| config(text).unwrap().exclusion();
-        assert_eq!(exclusion("postgres://me@h/db"), Exclusion::NoForwardStep);
-        assert_eq!(exclusion("postgres://me@a,b/db"), Exclusion::Probable);
-        assert_eq!(exclusion("postgres://me@a,b/db?failover=async"), Exclusion::Probable);
-        assert_eq!(exclusion("postgres://me@a,b/db?failover=sync"), Exclusion::NoForwardStepOverFailover);
+    fn what_is_said_of_a_failover() {
+        let failover = |text: &str| config(text).unwrap().failover();
+        assert_eq!(failover("postgres://me@h/db"), (Failover::None, 1));
+        assert_eq!(failover("postgres://me@a,b/db"), (Failover::None, 2));
+        assert_eq!(failover("postgres://me@a,b/db?failover=async"), (Failover::Asynchronous, 2));
+        assert_eq!(failover("postgres://me@a/db?failover=sync"), (Failover::Synchronous, 1));
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! One connection that many callers share, made again for as long as it takes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinHandle;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
 use super::config::PostgresConfig;
 use super::dial::Maker;
+use super::durability::Durability;
 use super::error::explain;
 use super::tls;
 use crate::driver::Bells;
@@ -32,24 +35,47 @@ pub(super) fn param(value: impl ToSql + Send + Sync + 'static, kind: Type) -> Pa
 pub(super) enum Ask {
     JoinAlone,
     Join,
+    JoinWaits,
     Renew,
+    RenewWaits,
     LeaveAlone,
     Leave,
+    LeaveWaits,
     Evict,
+    EvictWaits,
     Tick,
     Letters,
     Names,
     View,
 }
 
-pub(super) const ASKS: [(Ask, &str); 10] = [
+/// Those that wait for the row of their line do so for a moment, and give no row if they do not get it.
+pub(super) const ASKS: [(Ask, &str); 14] = [
     (Ask::JoinAlone, include_str!("sql/join_alone.sql")),
-    (Ask::Join, "SELECT \"lockline\".join($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14)"),
-    (Ask::Renew, "SELECT \"lockline\".renew($1,$2,$3,$4,$5,$6)"),
+    (Ask::Join, "SELECT \"lockline\".join($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14), {durability}"),
+    (
+        Ask::JoinWaits,
+        "SELECT \"lockline\".join($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14), {durability} \
+         FROM \"lockline\".wait_for($1) has_it WHERE has_it",
+    ),
+    (Ask::Renew, "SELECT \"lockline\".renew($1,$2,$3,$4,$5,$6), {durability}"),
+    (
+        Ask::RenewWaits,
+        "SELECT \"lockline\".renew($1,$2,$3,$4,$5,$6), {durability} \
+         FROM \"lockline\".wait_for(($1::uuid[])[1]) has_it WHERE has_it",
+    ),
     (Ask::LeaveAlone, include_str!("sql/leave_alone.sql")),
     (Ask::Leave, "SELECT \"lockline\".leave($1,$2,$3,$4,$5)"),
+    (
+        Ask::LeaveWaits,
+        "SELECT \"lockline\".leave($1,$2,$3,$4,$5) FROM \"lockline\".wait_for($1) has_it WHERE has_it",
+    ),
     (Ask::Evict, "SELECT \"lockline\".evict($1,$2,$3,$4,$5)"),
-    (Ask::Tick, "SELECT \"lockline\".tick($1,$2)"),
+    (
+        Ask::EvictWaits,
+        "SELECT \"lockline\".evict($1,$2,$3,$4,$5) FROM \"lockline\".wait_for($1) has_it WHERE has_it",
+    ),
+    (Ask::Tick, "SELECT \"lockline\".tick(\"lockline\".lock_lines($1),$2)"),
     (Ask::Letters, "SELECT \"lockline\".read_letters($1)"),
     (Ask::Names, include_str!("sql/names.sql")),
     (Ask::View, include_str!("sql/view.sql")),
@@ -59,6 +85,7 @@ pub(super) const ASKS: [(Ask, &str); 10] = [
 #[derive(Debug)]
 pub(super) struct Connection {
     address: Arc<str>,
+    durability: Arc<Durability>,
     live: watch::Receiver<State>,
     _supervisor: Task,
 }
@@ -83,6 +110,8 @@ pub(super) struct Live {
     pub(super) turn: Option<Arc<Mutex<()>>>,
     /// Ends the session.
     pub(super) end: Arc<Notify>,
+    /// It was told to end, and nothing more is to be sent over it.
+    pub(super) is_over: AtomicBool,
 }
 
 /// A task that ends with its owner.
@@ -101,25 +130,30 @@ impl Connection {
         config: PostgresConfig,
         address: Arc<str>,
         channel: Option<String>,
+        durability: Arc<Durability>,
         bells: Bells,
     ) -> Result<Connection> {
-        let maker =
-            Maker { tls: tls::connector(&config.tls)?, config, address: address.clone(), channel, bells };
+        let tls = tls::connector(&config.tls)?;
+        let (address_of, durability_of) = (address.clone(), durability.clone());
+        let maker = Maker { tls, config, address: address_of, channel, durability: durability_of, bells };
         let (first, driving) = maker.connect().await?;
         let (tell, live) = watch::channel(State::Up(first));
         let supervisor = Task(tokio::spawn(supervise(maker, driving, tell)));
-        Ok(Connection { address, live, _supervisor: supervisor })
+        Ok(Connection { address, durability, live, _supervisor: supervisor })
     }
 
     /// The session there is, or the next one. Deadlines come from above.
     async fn live(&self, operation: &'static str) -> Result<Arc<Live>> {
         // The common case without a receiver of its own.
-        if let State::Up(live) = &*self.live.borrow() {
+        if let State::Up(live) = &*self.live.borrow()
+            && !live.is_over()
+        {
             return Ok(live.clone());
         }
         let mut state = self.live.clone();
         loop {
             match &*state.borrow_and_update() {
+                State::Up(live) if live.is_over() => {}
                 State::Up(live) => return Ok(live.clone()),
                 State::Down(Some((kind, why))) => {
                     return Err(Error::new(*kind, operation, why.clone()).at(&self.address));
@@ -148,17 +182,27 @@ impl Connection {
     }
 
     async fn send(&self, operation: &'static str, ask: Ask, params: Vec<Param>) -> Result<Outcome> {
-        let live = self.live(operation).await?;
-        let answer = match &live.turn {
+        let (live, turn) = loop {
+            let live = self.live(operation).await?;
+            let Some(turn) = &live.turn else { break (live, None) };
+            let turn = turn.clone().lock_owned().await;
+            // Whoever had it before may have ended the session.
+            if !live.is_over() {
+                break (live, Some(turn));
+            }
+        };
+        let answer = match turn {
             None => live.send(ask, &params).await,
             Some(turn) => {
-                let (turn, asked) = (turn.clone().lock_owned().await, live.clone());
+                let asked = live.clone();
                 // In a task of its own: a caller that goes away must not let the next statement go before the answer. A session
                 // that does not answer at all is given up.
                 let asking = tokio::spawn(async move {
                     let answer = tokio::time::timeout(SILENT_FOR, asked.send(ask, &params)).await;
-                    if answer.is_err() {
-                        asked.end.notify_one();
+                    // An error is told before the server is ready again: the next statement would be sent too early (see
+                    // `turn`).
+                    if !matches!(answer, Ok(Ok(_))) {
+                        asked.end();
                     }
                     drop(turn);
                     answer
@@ -168,27 +212,39 @@ impl Connection {
                 })?
             }
         };
-        answer.map_err(|e| {
-            let error = explain(operation, &self.address, &e, true);
-            // A pooler or a proxy may go on leading to a server that is no longer the primary.
-            if e.code().is_some_and(|code| code.code() == "25006") {
-                live.end.notify_one();
+        match answer {
+            // Somebody else has locked a row, and the whole statement was taken back.
+            Err(e) if e.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(Outcome::default()),
+            Err(e) => {
+                // A pooler or a proxy may go on leading to a server that is no longer the primary.
+                if e.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
+                    live.end();
+                }
+                Err(explain(operation, &self.address, &e, true))
             }
-            error
-        })
+            Ok(outcome) => {
+                let second = |row: &Row| (row.len() == 2).then(|| row.try_get::<_, String>(1).ok()).flatten();
+                if let Some(text) = outcome.rows.first().and_then(second) {
+                    self.durability.note(&text);
+                }
+                Ok(outcome)
+            }
+        }
     }
 
-    /// The one text that a routine answers.
+    /// The one text that a routine answers; `None` if somebody else has locked the row that it needs, and nothing was done.
     pub(super) async fn routine(
         &self,
         operation: &'static str,
         ask: Ask,
         params: Vec<Param>,
-    ) -> Result<String> {
+    ) -> Result<Option<String>> {
         let rows = self.ask(operation, ask, params).await?;
-        rows.first()
-            .and_then(|row| row.try_get::<_, String>(0).ok())
-            .ok_or_else(|| crate::drivers::relational::nonsense(operation, &self.address))
+        let Some(row) = rows.first() else { return Ok(None) };
+        let text: String = row.try_get(0).map_err(|e| {
+            crate::drivers::relational::nonsense(operation, &self.address).caused_by(e)
+        })?;
+        Ok(Some(text).filter(|text| text != "B"))
     }
 
     #[cfg(test)]
@@ -205,6 +261,16 @@ struct Outcome {
 }
 
 impl Live {
+    /// Ends the session: nothing more is sent over it.
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.end.notify_one();
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
     async fn send(&self, ask: Ask, params: &[Param]) -> Result<Outcome, tokio_postgres::Error> {
         let values = params.iter().map(|(value, _)| value.as_ref() as &(dyn ToSql + Sync));
         let rows = |rows| Outcome { rows, ..Outcome::default() };

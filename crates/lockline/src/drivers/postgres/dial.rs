@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -13,6 +14,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::config::{Pooler, PostgresConfig};
 use super::connection::{ASKS, Live, SILENT_FOR, Task};
+use super::durability::Durability;
 use super::error::{explain, read_only};
 use super::schema;
 use crate::driver::Bells;
@@ -23,9 +25,10 @@ use crate::error::{Error, ErrorKind, Result};
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Settings of the session. There is no limit for a statement on purpose: one that waits for a synchronous standby would be
-/// called done when the limit ends, although the standby does not have it. One row is found by its index: a bitmap, which
+/// called done when the limit ends, although the standby does not have it. A row that somebody else has locked is hardly waited for:
+/// whoever is behind in the same session would wait, too (relational/busy.rs). One row is found by its index: a bitmap, which
 /// the planner takes for as good while it knows nothing of the table, is more work.
-const SESSION: &str = "-c default_transaction_isolation=read\\ committed -c lock_timeout=5s -c statement_timeout=0 \
+const SESSION: &str = "-c default_transaction_isolation=read\\ committed -c lock_timeout=20ms -c statement_timeout=0 \
      -c idle_in_transaction_session_timeout=10s -c client_min_messages=warning \
      -c enable_seqscan=off -c enable_bitmapscan=off";
 
@@ -45,6 +48,7 @@ pub(super) struct Maker {
     pub(super) address: Arc<str>,
     pub(super) tls: Option<MakeRustlsConnect>,
     pub(super) channel: Option<String>,
+    pub(super) durability: Arc<Durability>,
     pub(super) bells: Bells,
 }
 
@@ -126,7 +130,11 @@ impl Maker {
         let fail = |e: tokio_postgres::Error| explain("connect", &self.address, &e, false);
         let is_ours = self.config.pooler == Pooler::None;
         let settings = if is_ours { "" } else { include_str!("sql/settings.sql") };
-        let text = |text: &str| schema::in_schema(text, schema).replace("{settings}", settings);
+        let durability = include_str!("sql/durability.sql");
+        let text = |text: &str| {
+            let text = text.replace("{settings}", settings).replace("{durability}", durability);
+            schema::in_schema(&text, schema)
+        };
         let texts: Vec<String> = ASKS.iter().map(|(_, one)| text(one)).collect();
         let mut prepared = Vec::new();
         if is_ours {
@@ -134,15 +142,18 @@ impl Maker {
                 prepared.push(client.prepare(text).await.map_err(fail)?);
             }
             // For this session, whatever the server is told later: a grant that a crash takes back gives two holders.
-            let keep = "SELECT set_config('synchronous_commit', \
-                 coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)";
+            // One that only this server keeps, or that a synchronous standby has not on its disk, gives them after a failover.
+            let keep = "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
+                 WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)";
             client.batch_execute(keep).await.map_err(fail)?;
         }
+        let kept = client.query_typed_one(&format!("SELECT {durability}"), &[]).await.map_err(fail)?;
+        self.durability.note(&kept.try_get::<_, String>(0).map_err(fail)?);
         if let Some(channel) = &self.channel {
             client.batch_execute(&format!("LISTEN \"{channel}\"")).await.map_err(fail)?;
         }
         let turn = (self.config.pooler == Pooler::Transaction).then(Arc::default);
-        Ok(Live { client, texts, prepared, turn, end })
+        Ok(Live { client, texts, prepared, turn, end, is_over: AtomicBool::new(false) })
     }
 }
 

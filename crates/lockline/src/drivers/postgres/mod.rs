@@ -4,7 +4,9 @@ mod bits;
 mod config;
 mod connection;
 mod dial;
+mod durability;
 mod error;
+mod renew;
 mod schema;
 mod tls;
 mod verbs;
@@ -17,7 +19,7 @@ use std::fmt;
 pub use config::{Pooler, PostgresConfig, Tls};
 pub use schema::sql as schema_sql;
 
-use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
+use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query, Verb};
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, LineView, Place, Standing, Ticket};
 use crate::name::Name;
@@ -26,7 +28,6 @@ use verbs::Verbs;
 /// Locks on a PostgreSQL server. See the [module](self).
 pub struct Postgres {
     info: DriverInfo,
-    guarantees: Guarantees,
     verbs: Verbs,
 }
 
@@ -43,11 +44,9 @@ impl Postgres {
             Error::new(ErrorKind::Invalid, "connect", "there is no Tokio runtime here")
                 .hint("call it inside a runtime, or use the blocking API")
         })?;
-        let exclusion = config.exclusion();
         let verbs = Verbs::open(config, bells).await?;
-        let fencing = if exclusion == Exclusion::Probable { Fencing::ClockBounded } else { Fencing::Always };
         let info = DriverInfo { driver: "postgres", address: verbs.address().clone() };
-        Ok(Postgres { info, verbs, guarantees: Guarantees { fencing, exclusion } })
+        Ok(Postgres { info, verbs })
     }
 }
 
@@ -57,7 +56,7 @@ impl Driver for Postgres {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.guarantees
+        self.verbs.guarantees()
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

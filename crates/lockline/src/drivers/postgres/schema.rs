@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
 
 use super::error::explain;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What this build's functions expect. A change of the tables raises it and adds a step to [`install`]; a change of a function
-/// raises it, too, so that whoever connects first replaces the functions. (From the first release on: until then there is only this
-/// one, and whoever has tried an earlier build drops its schema.)
-const VERSION: i32 = 1;
+/// raises it, too, so that whoever connects first replaces the functions.
+/// The printed schema says it, too.
+const VERSION: i32 = 2;
 
 const TABLES: &str = include_str!("sql/schema.sql");
 const FUNCTIONS: &[&str] = &[
@@ -43,8 +42,8 @@ pub fn sql(schema: &str) -> String {
 /// Makes what is missing. Any number of clients may do this at the same time.
 pub(super) async fn prepare(client: &Client, schema: &str, address: &Arc<str>) -> Result<()> {
     match version(client, schema).await {
-        Ok(found) if found == VERSION => Ok(()),
-        Ok(found) if found > VERSION => Err(Error::new(
+        Ok(Some(VERSION)) => Ok(()),
+        Ok(Some(found)) if found > VERSION => Err(Error::new(
             ErrorKind::Unsupported,
             "connect",
             format!("the schema {schema:?} has version {found}, and this build knows {VERSION}"),
@@ -52,17 +51,17 @@ pub(super) async fn prepare(client: &Client, schema: &str, address: &Arc<str>) -
         .hint("use a later version of Lockline, or another schema=")
         .at(address)),
         Ok(_) => install(client, schema, address).await,
-        Err(e) if is_missing(&e) => install(client, schema, address).await,
         Err(e) => Err(explain("connect", address, &e, false)),
     }
 }
 
-fn is_missing(error: &tokio_postgres::Error) -> bool {
-    matches!(error.code(), Some(code) if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME)
-}
-
-async fn version(client: &Client, schema: &str) -> Result<i32, tokio_postgres::Error> {
-    let ask = in_schema("SELECT version FROM \"lockline\".meta", schema);
+/// `None` if there is no such table. That is asked first: behind a pooler an error ends the session.
+async fn version(client: &Client, schema: &str) -> Result<Option<i32>, tokio_postgres::Error> {
+    let ask = in_schema("SELECT to_regclass('\"lockline\".meta') IS NOT NULL", schema);
+    if !client.query_typed_one(&ask, &[]).await?.try_get::<_, bool>(0)? {
+        return Ok(None);
+    }
+    let ask = in_schema("SELECT max(version) FROM \"lockline\".meta", schema);
     client.query_typed_one(&ask, &[]).await?.try_get(0)
 }
 

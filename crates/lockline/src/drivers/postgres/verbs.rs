@@ -7,13 +7,14 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::bits::Bits;
-use super::config::{Pooler, PostgresConfig, Tls};
+use super::config::{Failover, Pooler, PostgresConfig, Tls};
 use super::connection::{Ask, Connection, Param, param};
-use crate::driver::{Bells, Query, Verb};
+use super::durability::Durability;
+use crate::driver::{Bells, Guarantees, Query, Verb};
 use crate::drivers::quiet::QuietLines;
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, LetterBox, assemble, lease_columns, line_key, micros, mode_columns, nonsense,
-    ticket_column, warn_of_clear_password, would_wait_for_itself,
+    Answer, BusyRows, ClaimRow, LINES, LetterBox, assemble, line_key, micros, mode_columns, nonsense,
+    patience, stayed_locked, ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::drivers::turns::Turns;
 use crate::error::Result;
@@ -27,18 +28,23 @@ const LETTERS: Duration = Duration::from_millis(25);
 /// The six verbs on one server.
 #[derive(Debug)]
 pub(super) struct Verbs {
-    address: Arc<str>,
+    pub(super) address: Arc<str>,
     /// Each lock's joins and leaves go over one of them, so that a leave never overtakes its join; what is about many over the first.
-    connections: Vec<Arc<Connection>>,
+    pub(super) connections: Vec<Arc<Connection>>,
     /// This client, to the server: whose bells are whose.
-    process: Bits,
+    pub(super) process: Bits,
     /// `None` if it hears notifications.
     letters: Option<Arc<LetterBox>>,
+    /// What the server keeps, as its answers say.
+    durability: Arc<Durability>,
+    failover: (Failover, usize),
+    /// Rows that somebody else has locked.
+    pub(super) busy: BusyRows,
     /// Where one changed row may do.
-    quiet: QuietLines,
+    pub(super) quiet: QuietLines,
     /// A join may send twice.
     turns: Turns,
-    bells: Bells,
+    pub(super) bells: Bells,
 }
 
 impl Verbs {
@@ -52,13 +58,15 @@ impl Verbs {
         let process = Bits(ClaimId::random().as_u128());
         let listens = config.pooler == Pooler::None;
         let mut connections = Vec::new();
+        let durability = Arc::new(Durability::default());
         // One statement at a time goes behind a pooler: renewals and letters are not to wait behind a thousand joins.
         let others = usize::from(!listens);
         for nth in 0..config.connections + others {
             // As `ring` in line.sql writes it.
             let channel = (nth == 0 && listens).then(|| format!("lockline_{}", hyphenated(process.0)));
             let connection =
-                Connection::open(config.clone(), address.clone(), channel, bells.clone()).await?;
+                Connection::open(config.clone(), address.clone(), channel, durability.clone(), bells.clone())
+                    .await?;
             connections.push(Arc::new(connection));
         }
         let letters = (!listens).then(|| letters_of(process, connections[0].clone(), bells.clone()));
@@ -67,6 +75,9 @@ impl Verbs {
             connections,
             process,
             letters,
+            durability,
+            failover: config.failover(),
+            busy: BusyRows::default(),
             quiet: QuietLines::new(),
             turns: Turns::default(),
             bells,
@@ -75,6 +86,11 @@ impl Verbs {
 
     pub(super) fn address(&self) -> &Arc<str> {
         &self.address
+    }
+
+    /// What a lock can promise now.
+    pub(super) fn guarantees(&self) -> Guarantees {
+        self.durability.guarantees(self.failover)
     }
 
     fn way_of(&self, line: u128) -> &Connection {
@@ -112,9 +128,13 @@ impl Verbs {
     }
 
     async fn join_line(&self, line: u128, claim: &Claim, wait: bool) -> Result<Standing> {
-        let mut params = self.columns(line, claim);
-        params.extend([param(claim.name.as_str().to_owned(), Type::TEXT), param(wait, Type::BOOL)]);
-        let answer = self.way_of(line).routine("join", Ask::Join, params).await?;
+        let params = || {
+            let mut params = self.columns(line, claim);
+            params.extend([param(claim.name.as_str().to_owned(), Type::TEXT), param(wait, Type::BOOL)]);
+            params
+        };
+        let asks = (Ask::Join, Ask::JoinWaits);
+        let answer = self.on_row("join", line, patience(claim.lease), asks, params).await?;
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
         if answer.verdict == "D" {
@@ -122,6 +142,25 @@ impl Verbs {
         }
         self.quiet.note(line, answer.is_alone());
         answer.standing().ok_or_else(|| nonsense("join", &self.address))
+    }
+
+    /// Calls a routine on the row of a line, the second one if it may wait for it.
+    async fn on_row(
+        &self,
+        operation: &'static str,
+        line: u128,
+        within: Duration,
+        asks: (Ask, Ask),
+        params: impl Fn() -> Vec<Param> + Send,
+    ) -> Result<String> {
+        let mut asking = self.busy.ask(line, within);
+        while let Some(attempt) = asking.next().await {
+            let ask = if attempt.waits { asks.1 } else { asks.0 };
+            if let Some(answer) = self.way_of(line).routine(operation, ask, params()).await? {
+                return Ok(answer);
+            }
+        }
+        Err(stayed_locked(operation, &self.address))
     }
 
     /// A claim, as both ways of joining begin.
@@ -144,43 +183,10 @@ impl Verbs {
         ]
     }
 
-    fn note(&self, id: ClaimId, standing: Standing) {
+    pub(super) fn note(&self, id: ClaimId, standing: Standing) {
         if let Some(letters) = &self.letters {
             letters.note(id, standing);
         }
-    }
-
-    pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
-        if places.is_empty() {
-            return Ok(Vec::new());
-        }
-        let lines: Vec<Bits> = places.iter().map(|place| Bits(line_key(place.name.as_str()))).collect();
-        let ids: Vec<Bits> = places.iter().map(|place| Bits(place.id.as_u128())).collect();
-        let tickets: Vec<i64> = places.iter().map(|place| ticket_column(place.ticket)).collect();
-        let (leases, last): (Vec<i64>, Vec<bool>) = places.iter().map(lease_columns).unzip();
-        let answer = self.connections[0]
-            .routine(
-                "renew",
-                Ask::Renew,
-                vec![
-                    param(lines, Type::UUID_ARRAY),
-                    param(ids, Type::UUID_ARRAY),
-                    param(tickets, Type::INT8_ARRAY),
-                    param(leases, Type::INT8_ARRAY),
-                    param(last, Type::BOOL_ARRAY),
-                    param(self.process, Type::UUID),
-                ],
-            )
-            .await?;
-        let answer = Answer::new(&answer);
-        answer.ring(&self.bells);
-        let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
-        for (place, standing) in places.iter().zip(&standings) {
-            // A place that was renewed is a row among claims.
-            self.quiet.note(line_key(place.name.as_str()), false);
-            self.note(place.id, *standing);
-        }
-        Ok(standings)
     }
 
     pub(super) async fn leave(&self, place: &Place) -> Result<()> {
@@ -197,34 +203,34 @@ impl Verbs {
             }
             self.quiet.note(line, false);
         }
-        let params = vec![
-            param(Bits(line), Type::UUID),
-            param(place.name.as_str().to_owned(), Type::TEXT),
-            param(Bits(place.id.as_u128()), Type::UUID),
-            param(ticket_column(place.ticket), Type::INT8),
-            param(self.process, Type::UUID),
-        ];
-        let answer = self.way_of(line).routine("leave", Ask::Leave, params).await?;
+        let params = || {
+            vec![
+                param(Bits(line), Type::UUID),
+                param(place.name.as_str().to_owned(), Type::TEXT),
+                param(Bits(place.id.as_u128()), Type::UUID),
+                param(ticket_column(place.ticket), Type::INT8),
+                param(self.process, Type::UUID),
+            ]
+        };
+        let asks = (Ask::Leave, Ask::LeaveWaits);
+        let answer = self.on_row("leave", line, patience(place.lease), asks, params).await?;
         Answer::new(&answer).ring(&self.bells);
         Ok(())
     }
 
     pub(super) async fn evict(&self, name: &Name, ticket: Ticket, at_once: bool) -> Result<bool> {
         let line = line_key(name.as_str());
-        let answer = self
-            .way_of(line)
-            .routine(
-                "evict",
-                Ask::Evict,
-                vec![
-                    param(Bits(line), Type::UUID),
-                    param(name.as_str().to_owned(), Type::TEXT),
-                    param(ticket_column(Some(ticket)), Type::INT8),
-                    param(at_once, Type::BOOL),
-                    param(self.process, Type::UUID),
-                ],
-            )
-            .await?;
+        let params = || {
+            vec![
+                param(Bits(line), Type::UUID),
+                param(name.as_str().to_owned(), Type::TEXT),
+                param(ticket_column(Some(ticket)), Type::INT8),
+                param(at_once, Type::BOOL),
+                param(self.process, Type::UUID),
+            ]
+        };
+        let asks = (Ask::Evict, Ask::EvictWaits);
+        let answer = self.on_row("evict", line, patience(Duration::MAX), asks, params).await?;
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
         Ok(answer.verdict == "1")
@@ -244,7 +250,9 @@ impl Verbs {
                 way.routine("view", Ask::Tick, vec![lines(), param(self.process, Type::UUID)]),
                 way.ask("view", Ask::View, vec![lines()])
             );
-            Answer::new(&ticked?).ring(&self.bells);
+            if let Some(ticked) = ticked? {
+                Answer::new(&ticked).ring(&self.bells);
+            }
             for row in read? {
                 rows.push(claim_row(&row).map_err(|e| nonsense("view", &self.address).caused_by(e))?);
             }
@@ -275,7 +283,9 @@ fn letters_of(process: Bits, connection: Arc<Connection>, bells: Bells) -> Arc<L
     let fetch = move || -> Verb<'static, String> {
         let connection = connection.clone();
         let params = vec![param(process, Type::UUID)];
-        Box::pin(async move { connection.routine("letters", Ask::Letters, params).await })
+        Box::pin(async move {
+            Ok(connection.routine("letters", Ask::Letters, params).await?.unwrap_or_default())
+        })
     };
     LetterBox::new(Box::new(fetch), LETTERS, bells)
 }

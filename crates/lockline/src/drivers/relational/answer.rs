@@ -69,6 +69,7 @@ fn standing(text: &str) -> Option<Standing> {
     Some(match verdict {
         "L" => Standing::Lapsed,
         "O" => Standing::Out,
+        "U" => Standing::Unsure,
         "I" => Standing::In { ticket: ticket(number()?)? },
         "W" => {
             let (ticket, ahead, lease, lapse) = (ticket(number()?)?, number()?, number()?, number()?);

@@ -7,6 +7,7 @@
 
 mod address;
 mod answer;
+mod busy;
 #[cfg(test)]
 pub(super) mod certificates;
 mod letters;
@@ -18,6 +19,7 @@ pub(super) use address::{Login, host_and_port, warn_of_clear_password};
 pub(super) use answer::Answer;
 #[cfg(feature = "postgres")]
 pub(super) use answer::decode_bell;
+pub(super) use busy::{BusyRows, by_line, patience, stayed_locked};
 pub(super) use letters::LetterBox;
 pub(super) use view::{ClaimRow, assemble};
 

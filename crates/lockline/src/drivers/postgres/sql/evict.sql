@@ -1,4 +1,5 @@
--- Shows the place with this ticket out, if it is still there: `1`, or `0` if it was not.
+-- Shows the place with this ticket out, if it is still there: `1`, `0` if it was not, or `B` if somebody else has
+-- locked the row, and nothing was done.
 CREATE OR REPLACE FUNCTION "lockline".evict(p_line uuid, p_name text, p_ticket bigint, p_at_once boolean, p_me uuid)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -9,9 +10,9 @@ DECLARE
     bells text := '';
 BEGIN
     PERFORM "lockline".begin_verb();
-    PERFORM line FROM "lockline".lines WHERE line = p_line FOR UPDATE;
+    PERFORM line FROM "lockline".lines WHERE line = p_line FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
-        RETURN answer;
+        RETURN CASE WHEN EXISTS (SELECT FROM "lockline".lines WHERE line = p_line) THEN 'B' ELSE answer END;
     END IF;
     PERFORM "lockline".stand_in_claims(ARRAY[p_line]);
     SELECT in_through, seen_us INTO l FROM "lockline".lines WHERE line = p_line;

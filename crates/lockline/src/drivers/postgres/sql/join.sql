@@ -1,5 +1,5 @@
 -- Stands a claim in line, or finds it there and extends it. Answers a standing, or `D` if its identity stands in the line in
--- another mode: it would wait for itself. `alone` behind a standing: `lines` keeps the claim, and join_alone.sql and
+-- another mode: it would wait for itself, or `B` if somebody else has locked the row, and nothing was done. `alone` behind a standing: `lines` keeps the claim, and join_alone.sql and
 -- leave_alone.sql will do for this line until somebody comes.
 CREATE OR REPLACE FUNCTION "lockline".join(
     p_line uuid, p_id uuid, p_kind smallint, p_permits bigint, p_limit bigint, p_lease bigint, p_owner text,
@@ -19,15 +19,18 @@ DECLARE
     is_in boolean;
     answer text;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off'
+    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on'
             OR current_setting('enable_seqscan') = 'on' THEN
         PERFORM "lockline".begin_verb();
     END IF;
     LOOP
         SELECT last_ticket, in_through, seen_us, next_lapse_us, alone, free
             INTO l_last, l_through, l_seen, l_lapse, l_alone, l_free
-            FROM "lockline".lines WHERE line = p_line FOR UPDATE;
+            FROM "lockline".lines WHERE line = p_line FOR UPDATE SKIP LOCKED;
         EXIT WHEN FOUND;
+        IF EXISTS (SELECT FROM "lockline".lines WHERE line = p_line) THEN
+            RETURN 'B';
+        END IF;
         PERFORM "lockline".make_line(p_line, p_name);
     END LOOP;
     IF l_alone IS NOT NULL THEN

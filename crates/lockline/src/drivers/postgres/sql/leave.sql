@@ -1,5 +1,5 @@
 -- Removes a claim, in, waiting or unknown: nothing of it remains. A leave that a crash takes back only lengthens a lease, so
--- nobody waits for a disk.
+-- nobody waits for a disk. Answers `B` if somebody else has locked the row, and nothing was done.
 CREATE OR REPLACE FUNCTION "lockline".leave(p_line uuid, p_name text, p_id uuid, p_ticket bigint, p_me uuid)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -23,9 +23,9 @@ BEGIN
         RETURN NULL;
     END IF;
     SELECT last_ticket, in_through, seen_us, next_lapse_us, alone INTO l_last, l_through, l_seen, l_lapse, l_alone
-        FROM "lockline".lines WHERE line = p_line FOR UPDATE;
+        FROM "lockline".lines WHERE line = p_line FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
-        RETURN '';
+        RETURN CASE WHEN EXISTS (SELECT FROM "lockline".lines WHERE line = p_line) THEN 'B' ELSE '' END;
     END IF;
     IF l_alone = p_id THEN
         -- As in leave_alone.sql.

@@ -1,5 +1,6 @@
 -- What every verb shares. What happens here must agree, step by step, with `Line` in line/line.rs; generated histories
--- are run on both. All of it runs in one statement, which is one transaction, and begins by locking the line's row.
+-- are run on both. All of it runs in one statement, which is one transaction, and begins by locking the line's row. No verb
+-- waits for that row: others of the same session would wait behind it (relational/busy.rs).
 --
 -- Answers are text: standings, separated by `;`, then for each bell to be rung in the caller's own process a line of its
 -- own. Bells for other processes are notifications or letters. (Where a value is assigned instead of selected, it is for speed: that
@@ -17,12 +18,15 @@ BEGIN
         RAISE EXCEPTION 'lockline needs the isolation level read committed'
             USING ERRCODE = 'invalid_transaction_state';
     END IF;
-    -- A grant or a renewal that a crash takes back gives two holders.
-    IF current_setting('synchronous_commit') = 'off' THEN
+    -- A grant or a renewal that a crash takes back gives two holders; so does one that a synchronous standby does not have on
+    -- its disk when it takes over.
+    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     -- A plan that was made while a table was small would read all of it later.
     PERFORM set_config('enable_seqscan', 'off', true);
+    -- The line's row is not waited for at all; any other that somebody has locked only for a moment.
+    PERFORM set_config('lock_timeout', '20ms', true);
 END $$;
 
 -- Makes the claims that `lines` keeps rows like all others: somebody came beside them, or they are to be changed. Whoever calls

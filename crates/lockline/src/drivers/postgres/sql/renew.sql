@@ -1,9 +1,12 @@
--- Extends places, and tells where each stands, in the order asked. Never makes a place. Ticket 0: its client knows none.
+-- Extends places, and tells where each stands, in the order asked. Never makes a place. Ticket 0: its client knows none. `U` for a
+-- place whose line's row somebody else has locked: one that stays locked must not keep the others from being extended.
 CREATE OR REPLACE FUNCTION "lockline".renew(
     p_lines uuid[], p_ids uuid[], p_tickets bigint[], p_leases bigint[], p_last boolean[], p_me uuid
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    bells text := "lockline".tick(p_lines, p_me);
+    locked uuid[] := "lockline".lock_lines(p_lines);
+    bells text := "lockline".tick(locked, p_me);
+    some_are_not boolean := cardinality(locked) < cardinality(p_lines);
     answers text[];
     n integer;
     l record;
@@ -13,6 +16,10 @@ DECLARE
 BEGIN
     FOR n IN 1 .. cardinality(p_lines) LOOP
         SELECT in_through, seen_us, next_lapse_us INTO l FROM "lockline".lines WHERE line = p_lines[n];
+        IF some_are_not AND FOUND AND p_lines[n] <> ALL (locked) THEN
+            answers[n] := 'U';
+            CONTINUE;
+        END IF;
         SELECT ticket, lease_us, closed, fixed INTO c FROM "lockline".claims
             WHERE line = p_lines[n] AND ticket = p_tickets[n] AND id = p_ids[n];
         IF NOT FOUND THEN
@@ -60,7 +67,29 @@ BEGIN
     RETURN array_to_string(answers, ';') || bells;
 END $$;
 
--- Locks lines, always in one order, so that nobody waits in a circle, and brings them to the present.
+-- Locks those of the lines that nobody else has locked: a caller that waited would hold the others meanwhile.
+CREATE OR REPLACE FUNCTION "lockline".lock_lines(p_lines uuid[]) RETURNS uuid[] LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') <> 'on'
+            OR current_setting('enable_seqscan') = 'on' THEN
+        PERFORM "lockline".begin_verb();
+    END IF;
+    RETURN ARRAY(
+        SELECT line FROM "lockline".lines WHERE line = ANY (p_lines) ORDER BY line FOR UPDATE SKIP LOCKED);
+END $$;
+
+-- Locks the row of a line, for which it waits a moment if it must. Whether it has got it.
+CREATE OR REPLACE FUNCTION "lockline".wait_for(p_line uuid) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    -- Longer than a verb of another client has it, and so short that nobody notices who is behind this in the same session.
+    PERFORM set_config('lock_timeout', '20ms', true);
+    PERFORM line FROM "lockline".lines WHERE line = p_line FOR UPDATE;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END $$;
+
+-- Brings lines to the present that the caller has locked.
 CREATE OR REPLACE FUNCTION "lockline".tick(p_lines uuid[], p_me uuid)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -68,11 +97,6 @@ DECLARE
     bells text := '';
     one record;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off'
-            OR current_setting('enable_seqscan') = 'on' THEN
-        PERFORM "lockline".begin_verb();
-    END IF;
-    PERFORM line FROM "lockline".lines WHERE line = ANY (p_lines) ORDER BY line FOR UPDATE;
     PERFORM "lockline".stand_in_claims(p_lines);
     now_us := "lockline".clock_us();
     FOR one IN

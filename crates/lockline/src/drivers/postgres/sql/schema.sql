@@ -5,7 +5,7 @@ CREATE TABLE "lockline".meta (
     one     boolean PRIMARY KEY DEFAULT true CHECK (one),
     version integer NOT NULL
 );
-INSERT INTO "lockline".meta (version) VALUES (1);
+INSERT INTO "lockline".meta (version) VALUES (2);
 
 -- One row per name: whoever locks it may change the line. It outlives the line as its ticket counter, for a day or two,
 -- so that tokens rise even if the clock is set back. Columns that change with every verb have no index (they are
