@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::config::MysqlConfig;
+use super::durability::Durability;
 use super::lane::{Lane, Value, text_of};
 use crate::driver::Bells;
 use crate::drivers::relational::{Answer, line_key};
@@ -27,6 +28,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Watch {
     config: MysqlConfig,
     address: Arc<str>,
+    durability: Arc<Durability>,
     process: u128,
     bells: Bells,
     state: Mutex<State>,
@@ -56,8 +58,14 @@ struct State {
 }
 
 impl Watch {
-    pub(super) fn new(config: MysqlConfig, address: Arc<str>, process: u128, bells: Bells) -> Arc<Watch> {
-        Arc::new(Watch { config, address, process, bells, state: Mutex::default() })
+    pub(super) fn new(
+        config: MysqlConfig,
+        address: Arc<str>,
+        durability: Arc<Durability>,
+        process: u128,
+        bells: Bells,
+    ) -> Arc<Watch> {
+        Arc::new(Watch { config, address, durability, process, bells, state: Mutex::default() })
     }
 
     #[cfg(test)]
@@ -166,7 +174,8 @@ impl Watch {
             state.idle.pop()
         };
         let lane = lane.unwrap_or_else(|| {
-            Lane::new(self.config.clone(), self.address.clone(), self.bells.clone(), None)
+            let (config, address) = (self.config.clone(), self.address.clone());
+            Lane::new(config, address, self.durability.clone(), self.bells.clone(), None)
         });
         // A weak reference: a driver that is gone needs no bell.
         let (watch, name) = (Arc::downgrade(self), name.clone());

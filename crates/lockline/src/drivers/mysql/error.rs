@@ -13,7 +13,12 @@ pub(super) fn number_of(error: &sqlx::Error) -> Option<u16> {
 
 /// The server took the whole transaction back because of others: the same again may succeed at once.
 pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
-    matches!(number_of(error), Some(1213 | 1205))
+    matches!(number_of(error), Some(1213)) || is_locked(error)
+}
+
+/// Somebody else has locked a row, which is not waited for.
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    matches!(number_of(error), Some(1205 | 3572))
 }
 
 /// As the caller sees it. `sent` tells that the statement may have reached the server.
@@ -47,7 +52,7 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &sqlx:
             "the tables or procedures are not, or no longer, as Lockline made them",
             "have `lockline schema mysql` run",
         ),
-        Some(1213 | 1205 | 1317 | 3024 | 1969) => (
+        Some(1213 | 1205 | 3572 | 1317 | 3024 | 1969) => (
             ErrorKind::Unavailable,
             "the server could not do it now",
             "ask again; if it lasts, look for long transactions on the tables of locks",

@@ -2,6 +2,7 @@
 //! a leave never overtakes its join, and one who goes away disturbs nobody.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 
 use super::config::{MysqlConfig, Tls};
-use super::error::{explain, is_conflict};
+use super::durability::Durability;
+use super::error::{explain, is_conflict, is_locked};
 use super::schema;
 use crate::driver::Bells;
 use crate::drivers::under_way::UnderWay;
@@ -25,12 +27,15 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// After this a session that does not answer is given up. Whoever asked has given up before.
 const SILENT_FOR: Duration = Duration::from_secs(10);
 /// How often a statement is sent that the server takes back because of others. It has the same claim id each time.
-const TRIES: usize = 5;
+const TRIES: usize = 4;
 
 /// Settings of the session. With a snapshot a verb would decide by what was before it got the line's row, and locks between rows
-/// make deadlocks: read committed. An assignment of an update sees those before it, unless a mode says otherwise.
-const SESSION: &str = "SET SESSION group_concat_max_len = 1000000, innodb_lock_wait_timeout = 5, autocommit = 1, \
-     sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', ''); \
+/// make deadlocks: read committed. An assignment of an update sees those before it, unless a mode says otherwise: what the mode of
+/// the server is does not matter, and none of its values changes what a statement of ours means. A row that somebody else has locked is not
+/// waited for, because whoever is behind in the same session would wait, too (relational/busy.rs); MySQL waits for a second at least.
+const SESSION: &str = "SET SESSION group_concat_max_len = 1000000, autocommit = 1, \
+     innodb_lock_wait_timeout = IF(VERSION() LIKE '%MariaDB%', 0, 1), \
+     sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'; \
      SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// A value of a statement.
@@ -62,11 +67,12 @@ impl Lane {
     pub(super) fn new(
         config: MysqlConfig,
         address: Arc<str>,
+        durability: Arc<Durability>,
         bells: Bells,
         connection: Option<MySqlConnection>,
     ) -> Lane {
         let lost = connection.is_some();
-        let session = Session { config, address, connection, is_under_way: false, lost, bells };
+        let session = Session { config, address, durability, connection, is_under_way: false, lost, bells };
         let session = Arc::new(Mutex::new(session));
         let (open, closed) = oneshot::channel();
         // A task has it, too, for as long as there is a lane. A fork of this process has no tasks that run; if its copy of the lane
@@ -80,7 +86,7 @@ impl Lane {
         Lane { session, runtime, _open: Arc::new(open) }
     }
 
-    /// Sends a statement that reads, behind those that were asked for before.
+    /// Sends a statement that reads, behind those that were asked for before. No rows if somebody else has locked one that it needs.
     pub(super) async fn ask(
         &self,
         operation: &'static str,
@@ -93,7 +99,8 @@ impl Lane {
         }
     }
 
-    /// Sends a statement that changes a row, if there is such a row; answers the number that it made, or 1.
+    /// Sends a statement that changes a row, if there is such a row and nobody else has locked it; answers the number that it
+    /// made, or 1.
     pub(super) async fn change(
         &self,
         operation: &'static str,
@@ -169,6 +176,7 @@ pub(super) fn text_of(rows: &[MySqlRow]) -> Option<String> {
 struct Session {
     config: MysqlConfig,
     address: Arc<str>,
+    durability: Arc<Durability>,
     connection: Option<MySqlConnection>,
     /// Set while a statement has not been answered. Found set, its runtime ended in the middle of it.
     is_under_way: bool,
@@ -194,6 +202,7 @@ impl Session {
             let error = match answered {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(e)) if is_conflict(&e) && n < TRIES => continue,
+                Ok(Err(e)) if is_locked(&e) => return Ok(Reply::Rows(Vec::new())),
                 Ok(Err(e)) => {
                     if e.as_database_error().is_none() {
                         self.connection = None;
@@ -224,7 +233,7 @@ impl Session {
             pause::before_reconnecting().await;
         }
         while self.connection.is_none() {
-            match connect(&self.config, &self.address).await {
+            match connect(&self.config, &self.address, &self.durability).await {
                 Ok(connection) => {
                     self.connection = Some(connection);
                     if std::mem::replace(&mut self.lost, true) {
@@ -273,7 +282,11 @@ async fn send(
 }
 
 /// A session that is ready for verbs, with what they need in the database.
-pub(super) async fn connect(config: &MysqlConfig, address: &Arc<str>) -> Result<MySqlConnection> {
+pub(super) async fn connect(
+    config: &MysqlConfig,
+    address: &Arc<str>,
+    durability: &Durability,
+) -> Result<MySqlConnection> {
     let fail = |e: sqlx::Error| explain("connect", address, &e, false);
     let mut options = MySqlConnectOptions::new()
         .host(&config.host)
@@ -292,7 +305,7 @@ pub(super) async fn connect(config: &MysqlConfig, address: &Arc<str>) -> Result<
     let all = async {
         let mut connection = options.connect().await.map_err(fail)?;
         connection.execute(sqlx::raw_sql(SESSION)).await.map_err(fail)?;
-        check(&mut connection, address).await?;
+        check(&mut connection, address, durability).await?;
         #[cfg(test)]
         let clock = config.clock.is_some();
         #[cfg(not(test))]
@@ -305,23 +318,29 @@ pub(super) async fn connect(config: &MysqlConfig, address: &Arc<str>) -> Result<
     })
 }
 
-/// Refuses a server that locks cannot be trusted to.
-async fn check(connection: &mut MySqlConnection, address: &Arc<str>) -> Result<()> {
-    let text = "SELECT @@global.read_only, @@log_bin AND @@binlog_format = 'STATEMENT'";
-    let row = connection.fetch_one(text).await.map_err(|e| explain("connect", address, &e, false))?;
-    let is = |column: usize| row.try_get::<i64, _>(column).is_ok_and(|set| set != 0);
+/// Refuses a server that locks cannot be trusted to, and notes what it keeps. Not every server has all of these settings.
+async fn check(connection: &mut MySqlConnection, address: &Arc<str>, durability: &Durability) -> Result<()> {
+    let fail = |e: sqlx::Error| explain("connect", address, &e, false);
+    let text = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'log_bin', 'binlog_format', 'sync_binlog', \
+                'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'innodb_doublewrite', 'wsrep_on')";
+    let rows = connection.fetch_all(text).await.map_err(fail)?;
+    let setting = |row: &MySqlRow| Ok((row.try_get::<String, _>(0)?.to_lowercase(), row.try_get(1)?));
+    let settings: HashMap<String, String> =
+        rows.iter().map(setting).collect::<Result<_, sqlx::Error>>().map_err(fail)?;
+    let is = |name: &str, value: &str| settings.get(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
     let refuse = |kind, message: &'static str, hint: &'static str| {
         Err(Error::new(kind, "connect", message).hint(hint).at(address))
     };
-    if is(0) {
+    if is("read_only", "ON") {
         let message = "the server is read-only: a replica, or an old primary after a failover";
         return refuse(ErrorKind::Unavailable, message, "name the primary");
     }
     // The session keeps the format that it began with.
-    if is(1) {
+    if is("log_bin", "ON") && is("binlog_format", "STATEMENT") {
         let message = "the server's binary log repeats statements: on a replica, which has another clock, they would \
                        make other locks";
         return refuse(ErrorKind::Unsafe, message, "set binlog_format to MIXED or ROW");
     }
+    durability.read(&settings);
     Ok(())
 }

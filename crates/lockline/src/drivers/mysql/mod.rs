@@ -2,6 +2,7 @@
 
 mod bell;
 mod config;
+mod durability;
 mod error;
 mod lane;
 mod pass;
@@ -17,7 +18,7 @@ use std::fmt;
 pub use config::{MysqlConfig, Tls};
 pub use schema::sql as schema_sql;
 
-use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
+use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query, Verb};
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, LineView, Place, Standing, Ticket};
 use crate::name::Name;
@@ -53,7 +54,7 @@ impl Driver for Mysql {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { fencing: Fencing::Always, exclusion: Exclusion::NoForwardStep }
+        self.verbs.durability.guarantees()
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

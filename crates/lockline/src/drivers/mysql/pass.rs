@@ -9,6 +9,8 @@ use crate::line::{Bell, Claim, Mode, News, Place, Standing, Ticket, look_again};
 
 /// What pass.sql multiplies a ticket by, to say in the same number how many places are before it, as far as it can count.
 const PLACES: u64 = 1024;
+/// What it adds to that if the server's settings keep less than they should.
+const WEAK: u64 = 512;
 
 impl Verbs {
     /// Stands in line with the call by which one of ours leaves it; `None` if none does soon, and nothing was done.
@@ -64,7 +66,8 @@ impl Verbs {
         ];
         let text = self.on_clock(include_str!("sql/pass.sql"));
         let Some(number) = turn.change("leave", text, values).await? else { return Ok(None) };
-        let ahead = u32::try_from(number % PLACES).unwrap_or(u32::MAX);
+        self.durability.note(number % PLACES >= WEAK);
+        let ahead = u32::try_from(number % WEAK).unwrap_or(u32::MAX);
         let standing = Standing::Waiting {
             ticket: Ticket::new(number / PLACES),
             ahead,

@@ -1,11 +1,14 @@
-//! Renewing: claims that stand alone in their lines with one statement for all of them, the others with one procedure.
+//! Renewing: claims that stand alone in their lines with one statement for all of them, the others with one procedure; and lines whose
+//! rows somebody else has locked apart from those, for a moment.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
 use super::lane::Value;
 use super::verbs::Verbs;
-use crate::drivers::relational::{Answer, lease_columns, line_key, micros, nonsense, ticket_column};
+use crate::drivers::relational::{
+    Answer, by_line, lease_columns, line_key, micros, nonsense, patience, stayed_locked, ticket_column,
+};
 use crate::error::Result;
 use crate::line::{ClaimId, Place, Standing};
 use crate::sync::locked;
@@ -13,13 +16,71 @@ use crate::sync::locked;
 impl Verbs {
     pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
         let lines: Vec<u128> = places.iter().map(|place| line_key(place.name.as_str())).collect();
-        let renewed = self.renew_alone(&lines, places).await?;
+        let mut standings = vec![Standing::Unsure; places.len()];
+        let together: Vec<usize> = (0..places.len()).filter(|nth| !self.busy.is_apart(lines[*nth])).collect();
+        self.renew_some(&lines, places, &together, &mut standings).await?;
+        let missing = by_line(&lines, |nth| standings[nth] == Standing::Unsure);
+        if missing.is_empty() {
+            return Ok(standings);
+        }
+        // Those that have their answer are not to wait long for those that have none.
+        let shortest = places.iter().map(|place| place.lease).min().unwrap_or_default();
+        let all = self.renew_each(&lines, places, &missing, &mut standings);
+        if let Ok(outcome) = tokio::time::timeout(patience(shortest) / 2, all).await {
+            outcome?;
+        }
+        if standings.iter().all(|standing| *standing == Standing::Unsure) {
+            return Err(stayed_locked("renew", &self.address));
+        }
+        Ok(standings)
+    }
+
+    /// Renews lines one by one whose rows are or were locked by others; one that stays locked is unsure.
+    async fn renew_each(
+        &self,
+        lines: &[u128],
+        places: &[Place],
+        missing: &[(u128, Vec<usize>)],
+        standings: &mut [Standing],
+    ) -> Result<()> {
+        for (line, which) in missing {
+            let mut asking = self.busy.ask(*line, patience(places[which[0]].lease));
+            while let Some(attempt) = asking.next().await {
+                self.renew_some(lines, places, which, standings).await?;
+                if attempt.waits || standings[which[0]] != Standing::Unsure {
+                    break;
+                }
+            }
+            self.busy.note(*line, standings[which[0]] == Standing::Unsure);
+        }
+        Ok(())
+    }
+
+    /// Renews these. Those whose rows somebody has locked stay as they are.
+    async fn renew_some(
+        &self,
+        all_lines: &[u128],
+        all_places: &[Place],
+        which: &[usize],
+        all_standings: &mut [Standing],
+    ) -> Result<()> {
+        let lines: Vec<u128> = which.iter().map(|nth| all_lines[*nth]).collect();
+        let places: Vec<&Place> = which.iter().map(|nth| &all_places[*nth]).collect();
+        let found = self.renew_together(&lines, &places).await?;
+        for (nth, standing) in which.iter().zip(found) {
+            all_standings[*nth] = standing;
+        }
+        Ok(())
+    }
+
+    async fn renew_together(&self, lines: &[u128], places: &[&Place]) -> Result<Vec<Standing>> {
+        let renewed = self.renew_alone(lines, places).await?;
         let is_renewed = |line: u128, place: &Place| {
             !place.last && place.ticket.is_some() && renewed.contains(&(line, place.id))
         };
         let mut standings = vec![Standing::Unsure; places.len()];
         let mut rest: Vec<(usize, u128, &Place)> = Vec::new();
-        for (nth, (line, place)) in lines.iter().copied().zip(places).enumerate() {
+        for (nth, (line, place)) in lines.iter().copied().zip(places.iter().copied()).enumerate() {
             match place.ticket.filter(|_| is_renewed(line, place)) {
                 Some(ticket) => standings[nth] = Standing::In { ticket },
                 None => rest.push((nth, line, place)),
@@ -39,7 +100,7 @@ impl Verbs {
     }
 
     /// Extends those that stand alone in their lines, with one statement for all of them; tells which.
-    async fn renew_alone(&self, lines: &[u128], places: &[Place]) -> Result<HashSet<(u128, ClaimId)>> {
+    async fn renew_alone(&self, lines: &[u128], places: &[&Place]) -> Result<HashSet<(u128, ClaimId)>> {
         let mut alone: BTreeMap<(u128, ClaimId), String> = BTreeMap::new();
         {
             let known = locked(&self.alone);
@@ -61,6 +122,8 @@ impl Verbs {
         let text = format!("[{}]", alone.values().map(String::as_str).collect::<Vec<_>>().join(","));
         let values = vec![Value::Bytes(text.into_bytes())];
         let answer = self.routine(&self.lanes[0], "renew", "CALL lockline_renew_alone(?)", values).await?;
+        // Somebody has locked one of them: they are looked at one by one.
+        let answer = answer.unwrap_or_default();
         let bits = |hex: &str| u128::from_str_radix(hex, 16).ok();
         let place = |word: &str| {
             let (line, id) = word.split_at_checked(32)?;
@@ -88,10 +151,12 @@ impl Verbs {
         }
         let values = vec![Value::Bytes(text.into_bytes()), Value::Bits(self.process)];
         let answer = self.routine(&self.lanes[0], "renew", "CALL lockline_renew(?, ?)", values).await?;
+        let Some(answer) = answer else { return Ok(vec![Standing::Unsure; places.len()]) };
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
         let standings = answer.standings(places.len()).ok_or_else(|| nonsense("renew", &self.address))?;
-        for ((line, place), standing) in places.iter().zip(&standings) {
+        let is_sure = |(_, standing): &(_, &Standing)| **standing != Standing::Unsure;
+        for ((line, place), standing) in places.iter().zip(&standings).filter(is_sure) {
             // A place that was renewed this way is a row among claims.
             self.quiet.note(*line, false);
             self.watch.still_stands(&place.name, place.id, *standing);

@@ -6,13 +6,17 @@ use std::sync::Arc;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Executor, Row};
 
+use super::durability::WEAK;
 use super::error::{explain, number_of};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What this build's procedures expect. A change of the tables or of a procedure raises it, so that whoever connects first
-/// brings them up to date. (From the first release on: until then there is only this one, and whoever has tried an earlier build
-/// drops its tables.)
-const VERSION: i32 = 1;
+/// brings them up to date.
+const VERSION: i32 = 2;
+
+/// What statements are written for, whatever the server's own is: with ONLY_FULL_GROUP_BY, ANSI, ORACLE and others they would mean
+/// something else, or nothing.
+pub(super) const SQL_MODE: &str = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION";
 
 const TABLES: &str = include_str!("sql/schema.sql");
 /// Each with what it calls before it.
@@ -32,14 +36,16 @@ const PROCEDURES: &[(&str, &str)] = &[
     ("lockline_watch", include_str!("sql/watch.sql")),
 ];
 const STAMP: &str =
-    "INSERT INTO lockline_meta (one, version) VALUES (1, 1) ON DUPLICATE KEY UPDATE version = 1";
+    "INSERT INTO lockline_meta (one, version) VALUES (1, 2) ON DUPLICATE KEY UPDATE version = 2";
 
 /// Everything an operator runs, in the database of the locks, for applications whose user may not create anything:
 /// `lockline schema mysql`.
 pub fn sql() -> String {
-    let mut text = TABLES.to_owned();
+    // A procedure keeps the mode that it was made with.
+    let mut text = format!("SET SESSION sql_mode = '{SQL_MODE}';\n\n{TABLES}");
     text.push_str("\nDELIMITER //\n");
     for (name, procedure) in PROCEDURES {
+        let procedure = procedure.replace("{weak}", WEAK);
         let _ = write!(text, "\nDROP PROCEDURE IF EXISTS {name}//\n{procedure}//\n");
     }
     let _ = write!(text, "\nDELIMITER ;\n\n{STAMP};\n");
@@ -91,7 +97,8 @@ async fn install(connection: &mut MySqlConnection, clock: bool) -> Result<(), sq
         sqlx::raw_sql(table).execute(&mut *connection).await?;
     }
     for (name, procedure) in PROCEDURES {
-        let text = if clock { procedure.replace(CLOCK, "@clock") } else { (*procedure).to_owned() };
+        let text = procedure.replace("{weak}", WEAK);
+        let text = if clock { text.replace(CLOCK, "@clock") } else { text };
         sqlx::raw_sql(AssertSqlSafe(format!("DROP PROCEDURE IF EXISTS {name}")))
             .execute(&mut *connection)
             .await?;

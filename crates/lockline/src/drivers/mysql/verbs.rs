@@ -10,14 +10,15 @@ use sqlx::mysql::MySqlRow;
 
 use super::bell::Watch;
 use super::config::{MysqlConfig, Tls};
+use super::durability::{Durability, WEAK};
 use super::lane::{Lane, Value, connect, text_of};
 use super::renew::looks;
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::partners::Partners;
 use crate::drivers::quiet::QuietLines;
 use crate::drivers::relational::{
-    Answer, ClaimRow, LINES, LetterBox, assemble, line_key, micros, mode_columns, nonsense, ticket_column,
-    warn_of_clear_password, would_wait_for_itself,
+    Answer, BusyRows, ClaimRow, LINES, LetterBox, assemble, line_key, micros, mode_columns, nonsense,
+    patience, stayed_locked, ticket_column, warn_of_clear_password, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Mode, Place, Standing, Ticket};
@@ -39,6 +40,10 @@ pub(super) struct Verbs {
     pub(super) bells: Bells,
     pub(super) watch: Arc<Watch>,
     pub(super) letters: Arc<LetterBox>,
+    /// What the server keeps, as its answers say.
+    pub(super) durability: Arc<Durability>,
+    /// Rows that somebody else has locked.
+    pub(super) busy: BusyRows,
     /// Where one changed row may do.
     pub(super) quiet: QuietLines,
     /// Who leaves together with whom comes. Its turns are everybody's: a join may send twice.
@@ -60,11 +65,14 @@ impl Verbs {
         }
         // The lanes try for as long as somebody waits; the first connection of all is to fail at once, and say why. It is the one
         // that renewals go over, which are not to wait for it.
-        let mut first = Some(connect(&config, &address).await?);
+        let durability = Arc::new(Durability::default());
+        let mut first = Some(connect(&config, &address, &durability).await?);
         let process = ClaimId::random().as_u128();
-        let lane = |_| Lane::new(config.clone(), address.clone(), bells.clone(), first.take());
+        let lane =
+            |_| Lane::new(config.clone(), address.clone(), durability.clone(), bells.clone(), first.take());
         let lanes: Vec<Lane> = (0..config.connections).map(lane).collect();
-        let watch = Watch::new(config.clone(), address.clone(), process, bells.clone());
+        let watch =
+            Watch::new(config.clone(), address.clone(), durability.clone(), process, bells.clone());
         let letters = letters_of(process, lanes[0].clone(), bells.clone());
         Ok(Verbs {
             address,
@@ -73,6 +81,8 @@ impl Verbs {
             bells,
             watch,
             letters,
+            durability,
+            busy: BusyRows::default(),
             quiet: QuietLines::new(),
             partners: Partners::default(),
             alone: Mutex::default(),
@@ -88,15 +98,38 @@ impl Verbs {
         &self.lanes[usize::try_from(nth).unwrap_or(0)]
     }
 
+    /// What a procedure answers; `None` if somebody else has locked a row that it needs, and nothing was done.
     pub(super) async fn routine(
         &self,
         lane: &Lane,
         operation: &'static str,
         text: &'static str,
         values: Vec<Value>,
-    ) -> Result<String> {
+    ) -> Result<Option<String>> {
         let rows = lane.ask(operation, text, values).await?;
-        text_of(&rows).ok_or_else(|| nonsense(operation, &self.address))
+        let Some(row) = rows.first() else { return Ok(None) };
+        if let Ok(is_weak) = row.try_get::<i64, _>("weak") {
+            self.durability.note(is_weak != 0);
+        }
+        text_of(&rows).map(Some).ok_or_else(|| nonsense(operation, &self.address))
+    }
+
+    /// Calls a procedure on the row of a line, again and again if somebody else has locked it.
+    async fn on_row(
+        &self,
+        operation: &'static str,
+        line: u128,
+        within: Duration,
+        text: &'static str,
+        values: Vec<Value>,
+    ) -> Result<String> {
+        let mut asking = self.busy.ask(line, within);
+        while let Some(_attempt) = asking.next().await {
+            if let Some(answer) = self.routine(self.lane_of(line), operation, text, values.clone()).await? {
+                return Ok(answer);
+            }
+        }
+        Err(stayed_locked(operation, &self.address))
     }
 
     pub(super) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
@@ -137,13 +170,13 @@ impl Verbs {
             Value::Bits(line),
         ];
         let text = self.on_clock(include_str!("sql/join_alone.sql"));
-        let ticket = self.lane_of(line).change("join", text, values).await?;
-        if ticket.is_none() {
+        let Some(number) = self.lane_of(line).change("join", text, values).await? else {
             self.quiet.note(line, false);
-        } else {
-            locked(&self.alone).insert((line, claim.id));
-        }
-        Ok(ticket.map(|ticket| Standing::In { ticket: Ticket::new(ticket) }))
+            return Ok(None);
+        };
+        self.durability.note(number % 2 == 1);
+        locked(&self.alone).insert((line, claim.id));
+        Ok(Some(Standing::In { ticket: Ticket::new(number / 2) }))
     }
 
     async fn join_line(&self, line: u128, claim: &Claim, wait: bool) -> Result<Standing> {
@@ -164,7 +197,7 @@ impl Verbs {
             Value::Bits(self.process),
         ];
         let call = "CALL lockline_join(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-        let answer = self.routine(self.lane_of(line), "join", call, values).await?;
+        let answer = self.on_row("join", line, patience(claim.lease), call, values).await?;
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
         if answer.verdict == "D" {
@@ -209,8 +242,8 @@ impl Verbs {
             Value::Int(ticket_column(place.ticket)),
             Value::Bits(self.process),
         ];
-        let answer =
-            self.routine(self.lane_of(line), "leave", "CALL lockline_leave(?, ?, ?, ?, ?)", values).await?;
+        let call = "CALL lockline_leave(?, ?, ?, ?, ?)";
+        let answer = self.on_row("leave", line, patience(place.lease), call, values).await?;
         self.has_left(line, &place.name, &Answer::new(&answer));
         Ok(())
     }
@@ -252,8 +285,8 @@ impl Verbs {
             Value::Int(at_once.into()),
             Value::Bits(self.process),
         ];
-        let answer =
-            self.routine(self.lane_of(line), "evict", "CALL lockline_evict(?, ?, ?, ?, ?)", values).await?;
+        let call = "CALL lockline_evict(?, ?, ?, ?, ?)";
+        let answer = self.on_row("evict", line, patience(Duration::MAX), call, values).await?;
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
         Ok(answer.verdict == "1")
@@ -269,11 +302,13 @@ impl Verbs {
         for some in lines.chunks(LINES) {
             let look = vec![Value::Bytes(looks(some).into_bytes()), Value::Bits(self.process)];
             let looked = self.routine(lane, "view", "CALL lockline_renew(?, ?)", look).await?;
-            Answer::new(&looked).ring(&self.bells);
+            if let Some(looked) = looked {
+                Answer::new(&looked).ring(&self.bells);
+            }
             let marks = vec!["?"; some.len()].join(", ");
             let text =
                 self.on_clock(include_str!("sql/view.sql")).replace("IN (?)", &format!("IN ({marks})"));
-            let values: Vec<Value> = some.iter().map(|line| Value::Bits(*line)).collect();
+            let values: Vec<Value> = some.iter().chain(some).map(|line| Value::Bits(*line)).collect();
             for row in lane.ask("view", text, values).await? {
                 rows.push(claim_row(&row).map_err(|e| nonsense("view", &self.address).caused_by(e))?);
             }
@@ -304,6 +339,7 @@ impl Verbs {
 
     /// A statement that reads the time; tests have another clock.
     pub(super) fn on_clock(&self, text: &'static str) -> Cow<'static, str> {
+        let text = text.replace("{weak}", WEAK);
         #[cfg(test)]
         if self.watch.has_test_clock() {
             let text = text.replace(super::schema::CLOCK, "@clock");

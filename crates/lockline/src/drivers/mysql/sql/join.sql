@@ -1,6 +1,7 @@
 -- Stands a claim in line, or finds it there and extends it. Answers a standing, or `D` if its identity stands in the line in
 -- another mode: it would wait for itself. `alone` behind a standing: lockline_lines keeps the claim, and join_alone.sql and
--- leave_alone.sql will do for this line until somebody comes.
+-- leave_alone.sql will do for this line until somebody comes. A row that somebody else has locked is an error (NOWAIT): whoever is
+-- behind in the same session must not wait for it, too.
 CREATE PROCEDURE lockline_join(
     IN p_line BINARY(16), IN p_name VARBINARY(512), IN p_id BINARY(16), IN p_kind SMALLINT, IN p_permits BIGINT,
     IN p_limit BIGINT, IN p_lease BIGINT, IN p_wait BOOLEAN, IN p_owner VARBINARY(512), IN p_host VARBINARY(512),
@@ -32,7 +33,7 @@ verb: BEGIN
     IF p_kind = 0 AND p_wait AND p_identity IS NULL THEN
         SELECT last_ticket, seen_us, next_lapse_us, alone, places, last_process
             INTO l_last, l_seen, l_lapse, l_alone, f_places, l_before
-            FROM lockline_lines WHERE line = p_line FOR UPDATE;
+            FROM lockline_lines WHERE line = p_line FOR UPDATE NOWAIT;
         IF f_places > 0 AND l_alone = x'00000000000000000000000000000000' THEN
             SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
             IF now_us >= l_seen AND l_lapse - now_us >= LEAST(1000000, p_lease DIV 3) AND l_lapse > now_us THEN
@@ -51,7 +52,7 @@ verb: BEGIN
                         WHERE line = p_line;
                     COMMIT;
                     SELECT CONCAT('W ', p_ticket, ' ', f_places, ' ', p_lease, ' -1 ', NOT (l_before <=> p_me),
-                        LEFT(GET_LOCK(CONCAT('lockline:', LEFT(HEX(p_line), 16), ':', p_ticket), 0) <=> 1, 0)) AS answer;
+                        LEFT(GET_LOCK(CONCAT('lockline:', LEFT(HEX(p_line), 16), ':', p_ticket), 0) <=> 1, 0)) AS answer, {weak} AS weak;
                     LEAVE verb;
                 END IF;
             END IF;
@@ -66,7 +67,7 @@ verb: BEGIN
                 MAX(c.identity IS NOT NULL), MAX(IF(c.process = p_me, c.ticket, 0))
             INTO l_last, l_through, l_seen, l_lapse, l_alone, l_free, f_places, f_last,
                 f_kind, f_used, f_smallest, f_lapse, f_mine, f_shared, f_my_last
-            FROM lockline_lines l LEFT JOIN lockline_claims c ON c.line = l.line WHERE l.line = p_line FOR UPDATE;
+            FROM lockline_lines l LEFT JOIN lockline_claims c ON c.line = l.line WHERE l.line = p_line FOR UPDATE NOWAIT;
         IF l_last IS NULL THEN
             -- In a transaction of its own: locking a row that is not there and inserting it in one makes deadlocks.
             ROLLBACK;
@@ -97,7 +98,7 @@ verb: BEGIN
             WHERE line = p_line;
         COMMIT;
         SELECT CONCAT('I ', l_last, ' alone', bells,
-            LEFT(GET_LOCK(CONCAT('lockline:', LEFT(HEX(p_line), 16), ':', l_last), 0) <=> 1, 0)) AS answer;
+            LEFT(GET_LOCK(CONCAT('lockline:', LEFT(HEX(p_line), 16), ':', l_last), 0) <=> 1, 0)) AS answer, {weak} AS weak;
         LEAVE verb;
     END IF;
     IF f_shared THEN
@@ -114,7 +115,7 @@ verb: BEGIN
         UPDATE lockline_lines SET seen_us = now_us WHERE line = p_line;
         CALL lockline_standing(p_line, p_id, p_ticket, l_through, now_us, counted_ticket, counted_places, answer);
         COMMIT;
-        SELECT CONCAT(answer, bells) AS answer;
+        SELECT CONCAT(answer, bells) AS answer, {weak} AS weak;
         LEAVE verb;
     END IF;
 
@@ -146,7 +147,7 @@ verb: BEGIN
             UPDATE lockline_lines SET seen_us = now_us WHERE line = p_line;
         END IF;
         COMMIT;
-        SELECT CONCAT(answer, bells) AS answer;
+        SELECT CONCAT(answer, bells) AS answer, {weak} AS weak;
         LEAVE verb;
     END IF;
 
@@ -179,5 +180,5 @@ verb: BEGIN
     -- The named lock is the bell of whoever stands behind it, who waits for it inside the server. It is taken in the same statement
     -- because each costs as much as a row.
     SELECT CONCAT(answer, bells, LEFT(GET_LOCK(CONCAT('lockline:', LEFT(HEX(p_line), 16), ':', p_ticket), 0) <=> 1, 0))
-        AS answer;
+        AS answer, {weak} AS weak;
 END

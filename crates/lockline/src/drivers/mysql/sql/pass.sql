@@ -7,7 +7,7 @@
 -- The moment is the same everywhere in a statement, and no value depends on another that is assigned: here their order is not said.
 -- If the row had to be waited for, the moment is behind it, and it is not so simple. The named lock of whoever leaves is nobody's bell,
 -- because the next one is ours; that of whoever comes is the bell of whoever comes behind it. Answers the ticket and how many
--- places are before it, in one number.
+-- places are before it, in one number, and whether the server's settings keep less than they should.
 UPDATE lockline_lines l
     STRAIGHT_JOIN lockline_claims gone FORCE INDEX (PRIMARY) ON gone.line = l.line AND gone.ticket = l.in_through AND gone.id = ?
     STRAIGHT_JOIN lockline_claims next FORCE INDEX (PRIMARY) ON next.line = l.line AND next.ticket = ? AND next.id = ?
@@ -18,7 +18,7 @@ SET l.last_ticket = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)),
     l.next_lapse_us = LEAST(l.next_lapse_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)) + ?),
     l.last_process = ?,
     gone.ticket = LAST_INSERT_ID(
-        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)) * 1024 + LEAST(GREATEST(l.places, 1) - 1, 1023)) DIV 1024,
+        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)) * 1024 + {weak} * 512 + LEAST(GREATEST(l.places, 1) - 1, 511)) DIV 1024,
     gone.id = ?,
     gone.before_ticket = ?,
     gone.lease_us = ?,

@@ -1,13 +1,15 @@
 -- Extends places, and tells where each stands, in the order asked. Never makes a place. The places come as one text of
 -- fixed-width fields: line and id in hex, ticket (0: its client knows none), lease, whether it is the final renewal. Without
--- places to extend (a lease of 0) it only looks.
+-- places to extend (a lease of 0) it only looks. `U` for a place whose line's row somebody else has locked: one that stays locked
+-- must not keep the others from being extended.
 CREATE PROCEDURE lockline_renew(IN p_places LONGTEXT, IN p_me BINARY(16))
 BEGIN
     DECLARE n, places INT DEFAULT 0;
     DECLARE one VARCHAR(103);
     DECLARE r_line, r_id, at_line BINARY(16);
     DECLARE r_ticket, r_lease, l_through, counted_ticket, counted_places, now_us BIGINT;
-    DECLARE r_last BOOLEAN;
+    DECLARE r_last, is_skipped BOOLEAN;
+    DECLARE skipped LONGTEXT DEFAULT '';
     DECLARE bells LONGTEXT DEFAULT '';
     DECLARE answers LONGTEXT DEFAULT '';
     DECLARE answer VARCHAR(200);
@@ -28,18 +30,23 @@ BEGIN
         SET n = n + 1;
         SET r_line = UNHEX(SUBSTRING(one, 1, 32)), r_lease = SUBSTRING(one, 84, 19);
         IF r_lease = 0 THEN
-            SELECT in_through INTO l_through FROM lockline_lines WHERE line = r_line FOR UPDATE;
+            SET l_through = NULL;
+            SELECT in_through INTO l_through FROM lockline_lines WHERE line = r_line FOR UPDATE SKIP LOCKED;
+            IF l_through IS NULL AND EXISTS (SELECT 1 FROM lockline_lines WHERE line = r_line) THEN
+                SET skipped = CONCAT(skipped, SUBSTRING(one, 1, 32), ' ');
+            END IF;
         ELSE
             IF now_us IS NULL THEN
                 SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
             END IF;
             SET r_id = UNHEX(SUBSTRING(one, 33, 32)), r_ticket = SUBSTRING(one, 65, 19), r_last = SUBSTRING(one, 103, 1);
-            IF NOT (r_line <=> at_line) THEN
+            SET is_skipped = skipped <> '' AND LOCATE(SUBSTRING(one, 1, 32), skipped) > 0;
+            IF NOT (r_line <=> at_line) AND NOT is_skipped THEN
                 SET at_line = r_line, l_through = NULL, counted_ticket = 0, counted_places = 0;
                 CALL lockline_tick_line(r_line, p_me, now_us, l_through, bells);
             END IF;
-            SET answer = 'L';
-            IF l_through IS NOT NULL THEN
+            SET answer = IF(is_skipped, 'U', 'L');
+            IF l_through IS NOT NULL AND NOT is_skipped THEN
                 UPDATE lockline_claims SET
                         lease_us = r_lease,
                         deadline_us = IF(r_last AND ticket <= l_through, now_us + r_lease,
@@ -72,10 +79,13 @@ BEGIN
         -- Nothing to extend: a look.
         SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)), n = 0;
         WHILE n < places DO
-            CALL lockline_tick_line(UNHEX(SUBSTRING(p_places, n * 103 + 1, 32)), p_me, now_us, l_through, bells);
+            SET one = SUBSTRING(p_places, n * 103 + 1, 103);
+            IF LOCATE(SUBSTRING(one, 1, 32), skipped) = 0 THEN
+                CALL lockline_tick_line(UNHEX(SUBSTRING(one, 1, 32)), p_me, now_us, l_through, bells);
+            END IF;
             SET n = n + 1;
         END WHILE;
     END IF;
     COMMIT;
-    SELECT CONCAT(answers, bells) AS answer;
+    SELECT CONCAT(answers, bells) AS answer, {weak} AS weak;
 END

@@ -20,5 +20,5 @@ BEGIN
                 + 0 * CHAR_LENGTH(@lockline_renewed := CONCAT(@lockline_renewed, p.line, p.id, ' '))
         WHERE l.alone = UNHEX(p.id) AND l.last_ticket = p.ticket AND l.lease_us = p.lease AND l.seen_us <= now_us
             AND l.next_lapse_us > now_us AND l.next_lapse_us <= now_us + l.lease_us;
-    SELECT @lockline_renewed AS answer;
+    SELECT @lockline_renewed AS answer, {weak} AS weak;
 END
