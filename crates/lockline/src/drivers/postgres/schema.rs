@@ -67,7 +67,9 @@ async fn version(client: &Client, schema: &str) -> Result<Option<i32>, tokio_pos
 
 async fn install(client: &Client, schema: &str, address: &Arc<str>) -> Result<()> {
     let all = format!(
+        // Whoever comes first takes a while, and the others wait for it: longer than a verb may wait for a row.
         "DO $lockline$ BEGIN\n\
+         PERFORM set_config('lock_timeout', '4s', true);\n\
          PERFORM pg_advisory_xact_lock(hashtextextended('lockline schema {schema}', 0));\n\
          IF to_regclass('\"{schema}\".meta') IS NULL THEN\n{}\nEND IF;\n{}\n\
          UPDATE \"{schema}\".meta SET version = {VERSION};\nEND $lockline$",

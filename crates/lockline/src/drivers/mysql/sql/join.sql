@@ -1,6 +1,6 @@
 -- Stands a claim in line, or finds it there and extends it. Answers a standing, or `D` if its identity stands in the line in
 -- another mode: it would wait for itself. `alone` behind a standing: lockline_lines keeps the claim, and join_alone.sql and
--- leave_alone.sql will do for this line until somebody comes. A row that somebody else has locked is an error (NOWAIT): whoever is
+-- leave_alone.sql will do for this line until somebody comes. A row that somebody else has locked is an error at once (the session waits for none): whoever is
 -- behind in the same session must not wait for it, too.
 CREATE PROCEDURE lockline_join(
     IN p_line BINARY(16), IN p_name VARBINARY(512), IN p_id BINARY(16), IN p_kind SMALLINT, IN p_permits BIGINT,
@@ -33,7 +33,7 @@ verb: BEGIN
     IF p_kind = 0 AND p_wait AND p_identity IS NULL THEN
         SELECT last_ticket, seen_us, next_lapse_us, alone, places, last_process
             INTO l_last, l_seen, l_lapse, l_alone, f_places, l_before
-            FROM lockline_lines WHERE line = p_line FOR UPDATE NOWAIT;
+            FROM lockline_lines WHERE line = p_line FOR UPDATE;
         IF f_places > 0 AND l_alone = x'00000000000000000000000000000000' THEN
             SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
             IF now_us >= l_seen AND l_lapse - now_us >= LEAST(1000000, p_lease DIV 3) AND l_lapse > now_us THEN
@@ -67,7 +67,7 @@ verb: BEGIN
                 MAX(c.identity IS NOT NULL), MAX(IF(c.process = p_me, c.ticket, 0))
             INTO l_last, l_through, l_seen, l_lapse, l_alone, l_free, f_places, f_last,
                 f_kind, f_used, f_smallest, f_lapse, f_mine, f_shared, f_my_last
-            FROM lockline_lines l LEFT JOIN lockline_claims c ON c.line = l.line WHERE l.line = p_line FOR UPDATE NOWAIT;
+            FROM lockline_lines l LEFT JOIN lockline_claims c ON c.line = l.line WHERE l.line = p_line FOR UPDATE;
         IF l_last IS NULL THEN
             -- In a transaction of its own: locking a row that is not there and inserting it in one makes deadlocks.
             ROLLBACK;

@@ -16,7 +16,7 @@ verb: BEGIN
     END;
     START TRANSACTION;
     SELECT last_ticket, in_through, seen_us, next_lapse_us, alone INTO l_last, l_through, l_seen, l_lapse, l_alone
-        FROM lockline_lines WHERE line = p_line FOR UPDATE NOWAIT;
+        FROM lockline_lines WHERE line = p_line FOR UPDATE;
     IF l_alone = p_id THEN
         -- As in leave_alone.sql.
         UPDATE lockline_lines SET free = TRUE, alone = x'00000000000000000000000000000000' WHERE line = p_line;

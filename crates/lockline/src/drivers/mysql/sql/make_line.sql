@@ -12,8 +12,10 @@ BEGIN
     IF idle IS NOT NULL THEN
         START TRANSACTION;
         -- If somebody sits on it, it is for the next one.
-        SET found_ = NULL;
-        SELECT line INTO found_ FROM lockline_lines WHERE line = idle FOR UPDATE SKIP LOCKED;
+        BEGIN
+            DECLARE CONTINUE HANDLER FOR 1205 BEGIN END;
+            SELECT line INTO found_ FROM lockline_lines WHERE line = idle FOR UPDATE;
+        END;
         DELETE FROM lockline_lines WHERE line = found_ AND day < today - 1 AND (alone = x'00000000000000000000000000000000' OR next_lapse_us <= now_us)
             AND NOT EXISTS (SELECT 1 FROM lockline_claims WHERE line = found_);
         COMMIT;
