@@ -43,7 +43,11 @@ pub async fn stuck_rows_cost_no_other_lock(setup: &Setup) {
     let began = Instant::now();
     while began.elapsed() < 3 * LEASE {
         for (n, guard) in kept.iter().enumerate() {
-            assert!(guard.is_valid(), "lock {n} was lost after {:?}, though its row was free", began.elapsed());
+            assert!(
+                guard.is_valid(),
+                "lock {n} was lost after {:?}, though its row was free",
+                began.elapsed()
+            );
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -41,7 +41,8 @@ async fn sit_on_rows(server: String, table: String, names: Vec<String>) -> Box<d
     let begin = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION";
     sqlx::raw_sql(begin).execute(&mut session).await.expect("a transaction");
     for name in names {
-        let lock = format!("SELECT line FROM {table} WHERE line = LEFT(UNHEX(SHA2('{name}', 256)), 16) FOR UPDATE");
+        let lock =
+            format!("SELECT line FROM {table} WHERE line = LEFT(UNHEX(SHA2('{name}', 256)), 16) FOR UPDATE");
         let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).fetch_all(&mut session).await;
         assert_eq!(rows.expect("the row is locked").len(), 1, "every lock has its row");
     }

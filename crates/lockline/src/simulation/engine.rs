@@ -30,6 +30,8 @@ struct State {
     lines: Vec<Kept>,
     /// By how much its clock was set back, in all.
     behind: Duration,
+    /// Since when nothing goes wrong any more, on its clock.
+    settled: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -59,7 +61,7 @@ impl Engine {
             bells: HashMap::new(),
             grants: HashMap::new(),
         };
-        let state = State { lines: locks.iter().map(kept).collect(), behind: Duration::ZERO };
+        let state = State { lines: locks.iter().map(kept).collect(), behind: Duration::ZERO, settled: None };
         Engine { host, longest, arena, state: Mutex::new(state) }
     }
 
@@ -75,9 +77,9 @@ impl Engine {
     /// Does something to a line and writes down what came of it; then rings.
     fn on_line<T>(&self, name: &Name, act: impl FnOnce(&mut Kept, Now) -> Step<T>) -> T {
         let mut state = self.state();
-        let now = self.now(&state);
+        let (now, settled) = (self.now(&state), state.settled);
         let kept = state.lines.iter_mut().find(|kept| kept.name == *name).expect("a lock of this world");
-        self.audit_before(kept, now.at);
+        self.audit_before(kept, now.at, settled);
         let Step { answer, bells } = act(kept, now);
         self.audit_after(kept, now.at);
         let ring: Vec<_> =
@@ -92,9 +94,18 @@ impl Engine {
         answer
     }
 
-    /// Once the weather is fair nobody who lives lets its place lapse while it waits.
-    fn audit_before(&self, kept: &Kept, now: Time) {
-        if self.arena.is_settled() && kept.line.seen().any(|seen| !seen.is_in && seen.deadline <= now) {
+    /// From now on everything must go smoothly.
+    pub(super) fn settle(&self) {
+        let mut state = self.state();
+        state.settled = Some(self.now(&state).at);
+    }
+
+    /// Once the weather is fair nobody who lives lets its place lapse while it waits. A place that lapsed before stands in
+    /// its line until somebody comes there.
+    fn audit_before(&self, kept: &Kept, now: Time, settled: Option<Time>) {
+        let lapsed =
+            |since| kept.line.seen().any(|seen| !seen.is_in && since < seen.deadline && seen.deadline <= now);
+        if settled.is_some_and(lapsed) {
             self.arena.finds("a waiting place lapsed in fair weather");
         }
     }

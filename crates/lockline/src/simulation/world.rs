@@ -251,6 +251,7 @@ impl World {
         clients.iter().for_each(|client| client.host.go_on());
         sleep(self.lease * 4).await;
         self.arena.settle();
+        self.engine.settle();
         sleep(self.lease * 2).await;
     }
 

@@ -71,8 +71,7 @@ impl Verbs {
         let lane =
             |_| Lane::new(config.clone(), address.clone(), durability.clone(), bells.clone(), first.take());
         let lanes: Vec<Lane> = (0..config.connections).map(lane).collect();
-        let watch =
-            Watch::new(config.clone(), address.clone(), durability.clone(), process, bells.clone());
+        let watch = Watch::new(config.clone(), address.clone(), durability.clone(), process, bells.clone());
         let letters = letters_of(process, lanes[0].clone(), bells.clone());
         Ok(Verbs {
             address,

@@ -241,9 +241,9 @@ impl Connection {
     ) -> Result<Option<String>> {
         let rows = self.ask(operation, ask, params).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let text: String = row.try_get(0).map_err(|e| {
-            crate::drivers::relational::nonsense(operation, &self.address).caused_by(e)
-        })?;
+        let text: String = row
+            .try_get(0)
+            .map_err(|e| crate::drivers::relational::nonsense(operation, &self.address).caused_by(e))?;
         Ok(Some(text).filter(|text| text != "B"))
     }
 

@@ -39,8 +39,7 @@ impl Durability {
             // What took over may not have what was answered.
             _ => Exclusion::Probable,
         };
-        let fencing =
-            if exclusion == Exclusion::Probable { Fencing::ClockBounded } else { Fencing::Always };
+        let fencing = if exclusion == Exclusion::Probable { Fencing::ClockBounded } else { Fencing::Always };
         Guarantees { fencing, exclusion }
     }
 }

@@ -283,9 +283,9 @@ fn letters_of(process: Bits, connection: Arc<Connection>, bells: Bells) -> Arc<L
     let fetch = move || -> Verb<'static, String> {
         let connection = connection.clone();
         let params = vec![param(process, Type::UUID)];
-        Box::pin(async move {
-            Ok(connection.routine("letters", Ask::Letters, params).await?.unwrap_or_default())
-        })
+        Box::pin(
+            async move { Ok(connection.routine("letters", Ask::Letters, params).await?.unwrap_or_default()) },
+        )
     };
     LetterBox::new(Box::new(fetch), LETTERS, bells)
 }
