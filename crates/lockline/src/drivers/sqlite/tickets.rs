@@ -27,9 +27,15 @@ pub(super) const AHEAD_US: u64 = 10 * 60 * 1_000_000;
 /// Reserves tickets, and waits until that is on the disk. Not to be called inside a transaction.
 pub(super) fn reserve(db: &Connection, log: &Path, wall_us: u64) -> Result<(), Failure> {
     // By itself, so a transaction by itself. Not with `RETURNING`: a commit that fails as the statement is reset tells nobody.
-    db.prepare_cached(include_str!("sql/reserve_tickets.sql"))?
-        .execute([int(wall_us.saturating_add(AHEAD_US)), int(AHEAD_US)])?;
-    let reserved: i64 = db.query_row("SELECT ticket_reserve FROM meta", [], |row| row.get(0))?;
+    // And only a write if it is needed: many processes may find few tickets left at the same time.
+    db.prepare_cached(include_str!("sql/reserve_tickets.sql"))?.execute([int(wall_us), int(AHEAD_US)])?;
+    let (limit, reserved): (i64, i64) =
+        db.query_row("SELECT ticket_limit, ticket_reserve FROM meta", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+    if limit >= reserved {
+        return Ok(());
+    }
     sync(log)?;
     db.prepare_cached(include_str!("sql/raise_limit.sql"))?.execute([reserved])?;
     Ok(())
