@@ -234,6 +234,10 @@ fn moves_held_locks(home: &Path, options: &str, lease: Duration) {
                 })
             })
             .collect();
+        let connected = connections(&nodes[..2]);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let lasting: Vec<_> =
+            connections(&nodes[..2]).into_iter().filter(|one| connected.contains(one)).collect();
         // To and fro, for longer than leases last: what is not renewed while slots move is lost.
         let (start, mut moves) = (Instant::now(), 0);
         while start.elapsed() < lease * 2 || moves % 2 == 0 {
@@ -242,6 +246,9 @@ fn moves_held_locks(home: &Path, options: &str, lease: Duration) {
             moves += 1;
         }
         assert_eq!(keys_in(&nodes[1], held[0].0).len(), 1, "it has moved");
+        let still = connections(&nodes[..2]);
+        let gone: Vec<_> = lasting.iter().filter(|one| !still.contains(one)).collect();
+        assert!(gone.is_empty(), "connections were made anew with the slots that moved: {gone:?}");
         // Longer than a lease: each of them is renewed where it is now.
         tokio::time::sleep(lease + lease / 5).await;
         stop.store(true, Ordering::SeqCst);
@@ -255,6 +262,16 @@ fn moves_held_locks(home: &Path, options: &str, lease: Duration) {
             guard.release().await.unwrap();
         }
     });
+}
+
+/// Who is connected to these nodes: the node, and its number for the connection.
+fn connections(nodes: &[Server]) -> Vec<(u16, String)> {
+    let of = |node: &Server| {
+        let list = node.cli(&["CLIENT", "LIST"]).unwrap();
+        let ids = list.lines().filter_map(|line| line.split(' ').next().map(str::to_owned));
+        ids.map(|id| (node.port, id)).collect::<Vec<_>>()
+    };
+    nodes.iter().flat_map(of).collect()
 }
 
 /// Moves the first slots of one node to another.
