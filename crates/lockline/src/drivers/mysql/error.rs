@@ -73,6 +73,13 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &sqlx:
         _ if !sent => {
             (ErrorKind::Unavailable, "the server cannot be reached", "check the address and the network")
         }
+        // It answered, and took the whole transaction back: nothing was done, and asking again will not help. Not so if it was ending, or
+        // failed in the middle of a commit.
+        Some(number) if !matches!(number, 1053 | 1105 | 1180 | 1181 | 1927 | 3100 | 3101) => (
+            ErrorKind::Unsupported,
+            "the server refuses what locks need",
+            "see what the server says; the guide of the mysql driver has what it must allow",
+        ),
         _ => (ErrorKind::Unknown, "the answer got lost", "ask again; what was done ends with the lease"),
     };
     Error::new(kind, operation, message).hint(hint).caused_by(error.to_string()).at(address)

@@ -3,6 +3,7 @@
 //! They run if `LOCKLINE_TEST_ENGINES` names `mysql`, as `cargo xtask test` does, each in a database of its own on that server.
 
 mod against_the_line;
+mod durability;
 mod faults;
 mod refusals;
 mod restarts;

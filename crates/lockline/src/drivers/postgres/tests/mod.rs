@@ -4,6 +4,7 @@
 //! a schema of their own on that server; those that do harm start a server of their own.
 
 mod against_the_line;
+mod durability;
 mod faults;
 mod refusals;
 mod server;
