@@ -35,6 +35,8 @@ pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 type Open = Box<dyn Fn(Bells) -> Soon<'static, lockline::Result<Arc<dyn Driver>>> + Send + Sync>;
 
+type SitOn = Box<dyn Fn(Vec<String>) -> Soon<'static, Box<dyn Any + Send>> + Send + Sync>;
+
 /// One engine, fresh and empty, for one test. Whoever opens its [`url`](Engine::url) means the same locks.
 ///
 /// An engine on a shared server makes itself fresh by a random name space of its driver in its address. The client's
@@ -46,7 +48,7 @@ pub struct Engine {
     sees_dead_processes: bool,
     counts_permits: bool,
     forget: Option<Box<dyn Fn() + Send + Sync>>,
-    sit_on: Option<Box<dyn Fn(Vec<String>) -> Soon<'static, Box<dyn Any + Send>> + Send + Sync>>,
+    sit_on: Option<SitOn>,
     /// A temporary directory, a server that is stopped when it is dropped: what must live as long as the test.
     _keep: Box<dyn Any + Send + Sync>,
 }
