@@ -1,5 +1,7 @@
 //! Many commands at once on a file that none of them has seen before: each must run its job.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,7 @@
 //! The file behind the locks: seen from a container, by a second name, and after it was removed.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::time::Instant;
