@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use libtest_mimic::Arguments;
-use lockline::driver::Fencing;
-use lockline::{ErrorKind, Locks};
+use lockline::driver::{Exclusion, Fencing, Guarantees};
+use lockline::{ErrorKind, Locks, LossReason};
 use lockline_testkit::redis_servers::{self as servers, Server, WATCHED};
 use lockline_testkit::server::{block_on as run, with_own_servers as test};
 use lockline_testkit::setup::{granted, queue_up};
@@ -25,6 +25,8 @@ fn main() -> ExitCode {
         test("redis-sentinel", "sentinel_and_replicas_by_their_lists", sentinel_and_replicas_by_their_lists),
         test("redis-cluster", "cluster_by_its_list", cluster_by_its_list),
         test("redis", "append_only_file_by_its_list", append_only_file_by_its_list),
+        test("redis", "weakened_server_is_noticed", weakened_server_is_noticed),
+        test("redis", "server_told_to_evict_is_noticed", server_told_to_evict_is_noticed),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -149,4 +151,59 @@ fn append_only_file_by_its_list(home: &Path) {
         give(&servers, &beside("appendfsync"));
         assert_eq!(promised(Locks::connect(&url).await.unwrap()).await, Fencing::Always);
     });
+}
+
+/// An operator has the server write its file later: whoever relies on it is told within a lease, and gets nothing more.
+fn weakened_server_is_noticed(home: &Path) {
+    run(async {
+        let server = Server::start(home, "one", &["--appendonly", "yes", "--appendfsync", "always"]).unwrap();
+        let servers = [server];
+        let url = format!("redis://{}?restart_guard=off", hosts(&servers));
+        let demanded = Guarantees { fencing: Fencing::Always, exclusion: Exclusion::NoForwardStep };
+        let careful = Locks::builder().require(demanded).connect(&url).await.unwrap();
+        let careless = Locks::connect(&url).await.unwrap();
+        let (guard, other) = (careful.mutex("a").lock().await, careless.mutex("b").lock().await);
+        let (guard, other) = (guard.unwrap(), other.unwrap());
+        servers[0].cli(&["CONFIG", "SET", "appendfsync", "everysec"]).unwrap();
+        let lease = Duration::from_secs(10);
+        let lost = tokio::time::timeout(lease, guard.lost()).await.expect("it is noticed within a lease");
+        assert_eq!(lost.reason, LossReason::Weakened);
+        assert_eq!(careful.mutex("a").lock().await.unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            Locks::builder().require(demanded).connect(&url).await.unwrap_err().kind(),
+            ErrorKind::Unsupported
+        );
+        until(|| other.guarantees().fencing == Fencing::ClockBounded).await;
+        assert!(other.is_valid());
+    });
+}
+
+/// A server that is told to remove keys when its memory is full is no longer trusted.
+fn server_told_to_evict_is_noticed(home: &Path) {
+    run(async {
+        let servers = [Server::start(home, "one", &[]).unwrap()];
+        let locks = Locks::connect(&format!("redis://{}?restart_guard=off", hosts(&servers))).await.unwrap();
+        let guard = locks.mutex("a").lock().await.unwrap();
+        servers[0].cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).unwrap();
+        let lost = tokio::time::timeout(Duration::from_secs(25), guard.lost()).await;
+        assert_eq!(lost.expect("it is not renewed any more").reason, LossReason::Unreachable);
+        assert_eq!(locks.mutex("b").lock().await.unwrap_err().kind(), ErrorKind::Unsafe);
+        servers[0].cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).unwrap();
+        tokio::time::timeout(Duration::from_secs(25), async {
+            while locks.mutex("b").lock().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await
+        .expect("it is trusted again");
+    });
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    let looking = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), looking).await.expect("it never came");
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::{Cmd, RedisError, Value};
 
@@ -28,7 +29,8 @@ pub(in crate::drivers) struct Connection {
     pub(in crate::drivers) address: Arc<str>,
     /// What this process's channel ends with.
     pub(super) process: String,
-    pub(in crate::drivers) guarantees: Guarantees,
+    /// Whether the server writes before it answers, as it was last known.
+    keeps_its_data: AtomicBool,
     pub(super) bells: Bells,
     way: Way,
     /// Lines that were free when we last came: those are worth borrowing.
@@ -69,7 +71,7 @@ impl Connection {
             Way::Cluster(_) => false,
         };
         Ok(Connection {
-            guarantees: guarantees(&context.config, keeps_its_data),
+            keeps_its_data: AtomicBool::new(keeps_its_data),
             config: context.config.clone(),
             address: context.address.clone(),
             process: context.process.clone(),
@@ -80,6 +82,16 @@ impl Connection {
             lent: Lent::default(),
             partners: Partners::default(),
         })
+    }
+
+    /// What can be promised now. While there is no connection, what was known last.
+    pub(in crate::drivers) fn guarantees(&self) -> Guarantees {
+        if let Way::One(link) = &self.way
+            && let Some(live) = link.live_now()
+        {
+            self.keeps_its_data.store(live.info.keeps_its_data(), Ordering::Relaxed);
+        }
+        guarantees(&self.config, self.keeps_its_data.load(Ordering::Relaxed))
     }
 
     /// Runs a script where the key is, and tells on which connection. `fill` adds the number of keys, the keys and the

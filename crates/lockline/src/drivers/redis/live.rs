@@ -21,9 +21,12 @@ use super::sentinel;
 use super::slots::Kept;
 use crate::driver::Bells;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pause::about;
 
 /// How long a server that left somebody without an answer has to answer a `PING`.
 const PING_WITHIN: Duration = Duration::from_secs(1);
+/// How often the server is asked how it is set up: an operator may change it while it runs. A third of the usual lease.
+const SETTINGS_EVERY: Duration = Duration::from_secs(3);
 /// How long a server that did answer is not doubted again.
 const DOUBT_AGAIN: Duration = Duration::from_millis(250);
 
@@ -180,10 +183,18 @@ impl Live {
 
     /// Returns when it is of no use any more.
     pub(super) async fn is_of_no_use(&self, context: &Context, goal: &Goal) {
+        let mut look_at = tokio::time::Instant::now() + about(SETTINGS_EVERY);
         loop {
             tokio::select! {
                 () = self.broken.notified() => return,
                 () = self.doubted.notified() => {}
+                () = tokio::time::sleep_until(look_at) => {
+                    if self.is_set_up_anew(context, goal).await {
+                        return;
+                    }
+                    look_at = tokio::time::Instant::now() + about(SETTINGS_EVERY);
+                    continue;
+                }
             }
             let is_another = match goal.find(context).await {
                 Ok((server, _)) => server != self.server,
@@ -202,6 +213,23 @@ impl Live {
                 () = tokio::time::sleep(DOUBT_AGAIN) => {}
             }
         }
+    }
+
+    /// Whether the server is no longer set up as it was when the connection was made, in what a lock depends on. Whoever
+    /// connects anew decides again what it may be trusted with, and writes that down for others. (A server that was told to
+    /// write its file later and crashes would otherwise be known as one that has lost nothing.)
+    async fn is_set_up_anew(&self, context: &Context, goal: &Goal) -> bool {
+        let mut connection = self.connection.clone();
+        let Ok(Ok(now)) = tokio::time::timeout(PING_WITHIN, incarnation::info(&mut connection)).await else {
+            // Whoever has sent something finds out.
+            return false;
+        };
+        let is_refused = now.check(&context.config, goal.is_node(), true, &context.address).is_err();
+        let is_new = is_refused || now.keeps_its_data() != self.info.keeps_its_data();
+        if is_new {
+            tracing::warn!(engine = %context.address, "the server's settings were changed: connecting anew");
+        }
+        is_new
     }
 
     /// What is to be remembered of it.

@@ -43,7 +43,6 @@ use layouts::Foreign;
 /// Locks on Redis. See the [module](self).
 pub struct Redis {
     info: DriverInfo,
-    guarantees: Guarantees,
     locks: Locks,
 }
 
@@ -69,14 +68,12 @@ impl Redis {
         })?;
         if config.layout != Layout::Line {
             let locks = Foreign::connect(&config, bells).await?;
-            let (address, guarantees) = (locks.address().clone(), locks.guarantees());
-            let info = DriverInfo { driver: "redis", address };
-            return Ok(Redis { info, guarantees, locks: Locks::Foreign(locks) });
+            let info = DriverInfo { driver: "redis", address: locks.address().clone() };
+            return Ok(Redis { info, locks: Locks::Foreign(locks) });
         }
         let connection = Connection::open(config, bells).await?;
         let info = DriverInfo { driver: "redis", address: connection.address.clone() };
-        let guarantees = connection.guarantees;
-        Ok(Redis { info, guarantees, locks: Locks::Line(Box::new(connection)) })
+        Ok(Redis { info, locks: Locks::Line(Box::new(connection)) })
     }
 }
 
@@ -97,7 +94,10 @@ impl Driver for Redis {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.guarantees
+        match &self.locks {
+            Locks::Line(connection) => connection.guarantees(),
+            Locks::Foreign(locks) => locks.guarantees(),
+        }
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

@@ -34,7 +34,6 @@ use verbs::{Quorum, Turns};
 /// Locks on a majority of independent Redis servers. See the [module](self).
 pub struct Redlock {
     info: DriverInfo,
-    guarantees: Guarantees,
     locks: Locks,
 }
 
@@ -64,19 +63,16 @@ impl Redlock {
         if config.layout() != Layout::Line {
             let store = Plain::connect(&config, &bells).await?;
             let foreign = Foreign::plain(&config.nodes[0].space, Box::new(store), bells);
-            let (address, guarantees) = (foreign.address().clone(), foreign.guarantees());
-            let info = DriverInfo { driver: "redlock", address };
-            return Ok(Redlock { info, guarantees, locks: Locks::Foreign(foreign) });
+            let info = DriverInfo { driver: "redlock", address: foreign.address().clone() };
+            return Ok(Redlock { info, locks: Locks::Foreign(foreign) });
         }
         let ballots = Arc::new(Ballots::new(config.nodes.len(), bells));
         let board = |node| Arc::new(NodeBells { node, ballots: ballots.clone() }) as Bells;
         let nodes = Arc::new(Nodes::open(&config, board).await?);
-        let fencing = if nodes.all_keep_their_data() { Fencing::Always } else { Fencing::ClockBounded };
         let address = nodes.address().clone();
         let info = DriverInfo { driver: "redlock", address: address.clone() };
-        let guarantees = Guarantees { fencing, exclusion: Exclusion::NoForwardStepOverFailover };
         let quorum = Quorum { config, address, nodes, ballots, turns: Turns::default() };
-        Ok(Redlock { info, guarantees, locks: Locks::Line(quorum) })
+        Ok(Redlock { info, locks: Locks::Line(quorum) })
     }
 }
 
@@ -86,7 +82,14 @@ impl Driver for Redlock {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.guarantees
+        match &self.locks {
+            Locks::Line(quorum) => {
+                let all_keep = quorum.nodes.all_keep_their_data();
+                let fencing = if all_keep { Fencing::Always } else { Fencing::ClockBounded };
+                Guarantees { fencing, exclusion: Exclusion::NoForwardStepOverFailover }
+            }
+            Locks::Foreign(foreign) => foreign.guarantees(),
+        }
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

@@ -45,7 +45,7 @@ impl Way for Connection {
     }
 
     fn keeps_its_data(&self) -> bool {
-        self.guarantees.fencing == Fencing::Always
+        self.guarantees().fencing == Fencing::Always
     }
 }
 
