@@ -85,6 +85,9 @@ pub(super) async fn listen(driver: Weak<Inner>) {
     let mut pauses = pause::RECONNECT;
     let mut first = true;
     loop {
+        if !first {
+            pause::before_reconnecting().await;
+        }
         let Some(inner) = driver.upgrade() else { return };
         let link = inner.wire.link();
         let wire = inner.wire.clone();
