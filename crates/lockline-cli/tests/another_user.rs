@@ -20,13 +20,11 @@ struct Scene {
     become_root: PathBuf,
 }
 
-/// `None`, with a word about it, for anybody but root.
-#[allow(clippy::print_stderr)]
-fn scene() -> Option<Scene> {
-    if !std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0) {
-        eprintln!("left out: only root can make a command of another user");
-        return None;
-    }
+/// Fails for anybody but root: a test that did not run has not passed.
+fn scene() -> Scene {
+    let is_root =
+        std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
+    assert!(is_root, "only root can make a command of another user: run the tests as root");
     let lab = Lab::new();
     let folder = lab.state.path();
     let make = |from: &str, name: &str, mode: u32| {
@@ -41,7 +39,7 @@ fn scene() -> Option<Scene> {
     let lockline = make(env!("CARGO_BIN_EXE_lockline"), "lockline-copy", 0o755);
     let become_root = make(setpriv.trim(), "become-root", 0o4750);
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).unwrap();
-    Some(Scene { lab, lockline, become_root })
+    Scene { lab, lockline, become_root }
 }
 
 impl Scene {
@@ -71,7 +69,7 @@ impl Scene {
 
 #[test]
 fn a_command_that_cannot_be_stopped_is_named_and_waited_for() {
-    let Some(scene) = scene() else { return };
+    let scene = scene();
     let go = scene.lab.state.path().join("go");
     let script = format!("echo $$; while ! test -e '{}'; do sleep 0.05; done", go.display());
     // Some machines show nobody the processes of others.
@@ -116,7 +114,7 @@ fn a_command_that_cannot_be_stopped_is_named_and_waited_for() {
 
 #[test]
 fn a_signal_that_cannot_be_passed_on_is_told() {
-    let Some(scene) = scene() else { return };
+    let scene = scene();
     let go = scene.lab.state.path().join("go");
     let script = format!("echo $$; while ! test -e '{}'; do sleep 0.05; done", go.display());
     let (wrapper, command) = scene.hold(&[], &script);
@@ -132,7 +130,7 @@ fn a_signal_that_cannot_be_passed_on_is_told() {
 
 #[test]
 fn as_root_a_command_of_another_user_is_stopped() {
-    let Some(scene) = scene() else { return };
+    let scene = scene();
     let mut words = vec!["--lease", "1s", "x", "--", "setpriv"];
     words.extend(NOBODY);
     words.extend(["sh", "-c", "echo $$; sleep 1000"]);

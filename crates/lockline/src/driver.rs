@@ -133,7 +133,7 @@ pub enum Fencing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Exclusion {
-    /// Probable only: a failover may forget a lock.
+    /// Probable only: a failover or a crash may forget a lock.
     Probable,
     /// If the engine's wall clock does not step forward by more than the margin, and it keeps its data.
     NoForwardStep,
