@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
-use common::{Lab, kill, lives, started_by, until};
+use common::{Lab, kill, lives, said, started_by, until};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -48,9 +48,7 @@ impl Scene {
         let root = self.become_root.to_str().unwrap();
         let rest = ["x", "--", root, "--reuid", "0", "--regid", "0", "--clear-groups", "sh", "-c", script];
         let args = [&["run", "--lease", "1s", "--grace", "300ms"], flags, &rest].concat();
-        let mut plain = Command::new(&self.lockline);
-        plain.args(&args).env("XDG_STATE_HOME", self.lab.state.path()).env_remove("LOCKLINE_URL");
-        let mut command = started_by("setpriv", NOBODY, &plain);
+        let mut command = self.as_nobody(&args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut first = String::new();
@@ -61,10 +59,20 @@ impl Scene {
         (child, pid)
     }
 
-    fn evict(&self) {
-        let token = self.lab.show("x")["holders"][0]["token"].to_string();
-        assert_eq!(self.lab.say(&["evict", "x", "--token", &token]).code, Some(0));
+    fn as_nobody(&self, args: &[&str]) -> Command {
+        let mut plain = Command::new(&self.lockline);
+        plain.args(args).env("XDG_STATE_HOME", self.lab.state.path()).env_remove("LOCKLINE_URL");
+        started_by("setpriv", NOBODY, &plain)
     }
+}
+
+/// Evicts the holder, as the user whose lock file it is: root does not use anybody else's.
+fn evict(lockline: impl Fn(&[&str]) -> Command) {
+    let shown = said(lockline(&["show", "x", "--json"]).output().unwrap());
+    let line: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
+    let token = line["holders"][0]["token"].to_string();
+    let evicted = said(lockline(&["evict", "x", "--token", &token]).output().unwrap());
+    assert_eq!(evicted.code, Some(0), "{evicted:?}");
 }
 
 #[test]
@@ -78,7 +86,7 @@ fn a_command_that_cannot_be_stopped_is_named_and_waited_for() {
     for json in [false, true] {
         let _ = std::fs::remove_file(&go);
         let (mut wrapper, command) = scene.hold(if json { &["--json"] } else { &[] }, &script);
-        scene.evict();
+        evict(|args| scene.as_nobody(args));
         let mut told = BufReader::new(wrapper.stderr.take().unwrap()).lines();
         let first = told.next().unwrap().unwrap();
         assert!(lives(command), "it could not be stopped");
@@ -138,7 +146,7 @@ fn as_root_a_command_of_another_user_is_stopped() {
     let mut wrapper = command.spawn().unwrap();
     let mut first = String::new();
     BufReader::new(wrapper.stdout.take().unwrap()).read_line(&mut first).unwrap();
-    scene.evict();
+    evict(|args| scene.lab.command(args));
     let said = common::ended(wrapper);
     assert_eq!(said.code, Some(79), "{said:?}");
     assert!(said.err.contains("the command was stopped"), "{said:?}");

@@ -368,7 +368,7 @@ fn replica_that_came_later_counts(home: &Path) {
         let error = locks.mutex("new").try_lock().await.unwrap_err();
         assert!(error.message().contains("1 of 2 replicas"), "{error}");
         later.go_on().unwrap();
-        next.release().await.unwrap();
-        held.release().await.unwrap();
+        // Neither could be renewed meanwhile, for as long as a lease: they may be lost.
+        drop((next, held));
     });
 }
