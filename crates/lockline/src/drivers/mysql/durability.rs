@@ -49,10 +49,7 @@ impl Durability {
 
     fn set(&self, bit: u8, is_weak: bool) {
         if is_weak {
-            let before = self.0.fetch_or(bit, Ordering::Relaxed);
-            if before == 0 {
-                tracing::warn!("the server's settings keep less than before: its locks are trusted less");
-            }
+            self.0.fetch_or(bit, Ordering::Relaxed);
         } else {
             self.0.fetch_and(!bit, Ordering::Relaxed);
         }

@@ -1,78 +1,46 @@
-//! Renewing: claims that stand alone in their lines with one statement for all of them, the others with one procedure; and lines whose
-//! rows somebody else has locked apart from those, for a moment.
+//! Renewing: claims that stand alone in their lines with one statement for all of them, the others with one procedure.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
+use std::sync::Arc;
 
 use super::lane::Value;
 use super::verbs::Verbs;
 use crate::drivers::relational::{
-    Answer, by_line, lease_columns, line_key, micros, nonsense, patience, stayed_locked, ticket_column,
+    Answer, Batch, BusyRows, RenewsRows, lease_columns, micros, nonsense, ticket_column,
 };
 use crate::error::Result;
 use crate::line::{ClaimId, Place, Standing};
 use crate::sync::locked;
 
-impl Verbs {
-    pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
-        let lines: Vec<u128> = places.iter().map(|place| line_key(place.name.as_str())).collect();
-        let mut standings = vec![Standing::Unsure; places.len()];
-        let together: Vec<usize> = (0..places.len()).filter(|nth| !self.busy.is_apart(lines[*nth])).collect();
-        self.renew_some(&lines, places, &together, &mut standings).await?;
-        let missing = by_line(&lines, |nth| standings[nth] == Standing::Unsure);
-        if missing.is_empty() {
-            return Ok(standings);
-        }
-        // Those that have their answer are not to wait long for those that have none.
-        let shortest = places.iter().map(|place| place.lease).min().unwrap_or_default();
-        let all = self.renew_each(&lines, places, &missing, &mut standings);
-        if let Ok(outcome) = tokio::time::timeout(patience(shortest) / 2, all).await {
-            outcome?;
-        }
-        if standings.iter().all(|standing| *standing == Standing::Unsure) {
-            return Err(stayed_locked("renew", &self.address));
-        }
-        Ok(standings)
+impl RenewsRows for Verbs {
+    fn busy_rows(&self) -> &BusyRows {
+        &self.busy
     }
 
-    /// Renews lines one by one whose rows are or were locked by others; one that stays locked is unsure.
-    async fn renew_each(
-        &self,
-        lines: &[u128],
-        places: &[Place],
-        missing: &[(u128, Vec<usize>)],
-        standings: &mut [Standing],
-    ) -> Result<()> {
-        for (line, which) in missing {
-            let mut asking = self.busy.ask(*line, patience(places[which[0]].lease));
-            while let Some(attempt) = asking.next().await {
-                self.renew_some(lines, places, which, standings).await?;
-                if attempt.waits || standings[which[0]] != Standing::Unsure {
-                    break;
-                }
-            }
-            self.busy.note(*line, standings[which[0]] == Standing::Unsure);
-        }
-        Ok(())
+    fn address(&self) -> &Arc<str> {
+        &self.address
     }
 
-    /// Renews these. Those whose rows somebody has locked stay as they are.
+    /// Never waits inside the server: a session of ours has no lock wait (lane.rs).
     async fn renew_some(
         &self,
-        all_lines: &[u128],
-        all_places: &[Place],
+        batch: &Batch<'_>,
         which: &[usize],
-        all_standings: &mut [Standing],
+        _waits: bool,
+        standings: &mut [Standing],
     ) -> Result<()> {
-        let lines: Vec<u128> = which.iter().map(|nth| all_lines[*nth]).collect();
-        let places: Vec<&Place> = which.iter().map(|nth| &all_places[*nth]).collect();
+        let lines: Vec<u128> = which.iter().map(|nth| batch.lines[*nth]).collect();
+        let places: Vec<&Place> = which.iter().map(|nth| &batch.places[*nth]).collect();
         let found = self.renew_together(&lines, &places).await?;
         for (nth, standing) in which.iter().zip(found) {
-            all_standings[*nth] = standing;
+            standings[*nth] = standing;
         }
         Ok(())
     }
+}
 
+impl Verbs {
     async fn renew_together(&self, lines: &[u128], places: &[&Place]) -> Result<Vec<Standing>> {
         let renewed = self.renew_alone(lines, places).await?;
         let is_renewed = |line: u128, place: &Place| {

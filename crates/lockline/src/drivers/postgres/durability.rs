@@ -23,10 +23,8 @@ impl Default for Durability {
 impl Durability {
     /// Notes what an answer says.
     pub(super) fn note(&self, text: &str) {
-        let Some(level) = text.bytes().next() else { return };
-        let before = self.0.swap(level, Ordering::Relaxed);
-        if level < before {
-            tracing::warn!("the server's settings keep less than before: its locks are trusted less");
+        if let Some(level) = text.bytes().next() {
+            self.0.store(level, Ordering::Relaxed);
         }
     }
 

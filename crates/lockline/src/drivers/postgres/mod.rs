@@ -20,6 +20,7 @@ pub use config::{Pooler, PostgresConfig, Tls};
 pub use schema::sql as schema_sql;
 
 use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query, Verb};
+use crate::drivers::relational;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, LineView, Place, Standing, Ticket};
 use crate::name::Name;
@@ -64,7 +65,7 @@ impl Driver for Postgres {
     }
 
     fn renew<'a>(&'a self, places: &'a [Place]) -> Verb<'a, Vec<Standing>> {
-        Box::pin(self.verbs.renew(places))
+        Box::pin(relational::renew(&self.verbs, places))
     }
 
     fn leave<'a>(&'a self, place: &'a Place) -> Verb<'a, ()> {

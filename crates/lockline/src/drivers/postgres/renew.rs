@@ -1,4 +1,6 @@
-//! Renewing: all lines whose rows are free with one statement, and each of the others apart, for a moment.
+//! Renewing: one statement for many places.
+
+use std::sync::Arc;
 
 use tokio_postgres::types::Type;
 
@@ -6,66 +8,28 @@ use super::bits::Bits;
 use super::connection::{Ask, param};
 use super::verbs::Verbs;
 use crate::drivers::relational::{
-    Answer, by_line, lease_columns, line_key, nonsense, patience, stayed_locked, ticket_column,
+    Answer, Batch, BusyRows, RenewsRows, lease_columns, nonsense, ticket_column,
 };
 use crate::error::Result;
-use crate::line::{Place, Standing};
+use crate::line::Standing;
 
-impl Verbs {
-    pub(super) async fn renew(&self, places: &[Place]) -> Result<Vec<Standing>> {
-        let lines: Vec<u128> = places.iter().map(|place| line_key(place.name.as_str())).collect();
-        let mut standings = vec![Standing::Unsure; places.len()];
-        let together: Vec<usize> = (0..places.len()).filter(|nth| !self.busy.is_apart(lines[*nth])).collect();
-        if !together.is_empty() {
-            self.renew_some(&lines, places, &together, Ask::Renew, &mut standings).await?;
-        }
-        let missing = by_line(&lines, |nth| standings[nth] == Standing::Unsure);
-        if missing.is_empty() {
-            return Ok(standings);
-        }
-        // Those that have their answer are not to wait long for those that have none.
-        let shortest = places.iter().map(|place| place.lease).min().unwrap_or_default();
-        let all = self.renew_each(&lines, places, &missing, &mut standings);
-        if let Ok(outcome) = tokio::time::timeout(patience(shortest) / 2, all).await {
-            outcome?;
-        }
-        if standings.iter().all(|standing| *standing == Standing::Unsure) {
-            return Err(stayed_locked("renew", &self.address));
-        }
-        Ok(standings)
+impl RenewsRows for Verbs {
+    fn busy_rows(&self) -> &BusyRows {
+        &self.busy
     }
 
-    /// Renews lines one by one whose rows are or were locked by others; one that stays locked is unsure.
-    async fn renew_each(
-        &self,
-        lines: &[u128],
-        places: &[Place],
-        missing: &[(u128, Vec<usize>)],
-        standings: &mut [Standing],
-    ) -> Result<()> {
-        for (line, which) in missing {
-            let mut asking = self.busy.ask(*line, patience(places[which[0]].lease));
-            while let Some(attempt) = asking.next().await {
-                let ask = if attempt.waits { Ask::RenewWaits } else { Ask::Renew };
-                self.renew_some(lines, places, which, ask, standings).await?;
-                if attempt.waits || standings[which[0]] != Standing::Unsure {
-                    break;
-                }
-            }
-            self.busy.note(*line, standings[which[0]] == Standing::Unsure);
-        }
-        Ok(())
+    fn address(&self) -> &Arc<str> {
+        &self.address
     }
 
-    /// Renews these with one statement. Those whose rows somebody has locked stay as they are.
     async fn renew_some(
         &self,
-        lines: &[u128],
-        places: &[Place],
+        Batch { lines, places }: &Batch<'_>,
         which: &[usize],
-        ask: Ask,
+        waits: bool,
         standings: &mut [Standing],
     ) -> Result<()> {
+        let ask = if waits { Ask::RenewWaits } else { Ask::Renew };
         let some = || which.iter().map(|nth| &places[*nth]);
         let keys: Vec<Bits> = which.iter().map(|nth| Bits(lines[*nth])).collect();
         let ids: Vec<Bits> = some().map(|place| Bits(place.id.as_u128())).collect();

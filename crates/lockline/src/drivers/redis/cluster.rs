@@ -377,7 +377,7 @@ async fn hear_at(shared: &Arc<Shared>, server: &Address, first: &mut Option<Firs
     loop {
         tokio::select! {
             () = broken.notified() => return Ok(()),
-            () = tokio::time::sleep(PING_EVERY) => {}
+            () = tokio::time::sleep(pause::about(PING_EVERY)) => {}
         }
         let answer = tokio::time::timeout(PING_WITHIN, connection.req_packed_command(&ping)).await;
         if !matches!(answer, Ok(Ok(_))) {

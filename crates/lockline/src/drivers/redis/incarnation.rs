@@ -12,6 +12,7 @@ use super::error::explain;
 use super::met::Met;
 use super::scripts::{Loaded, texts};
 use crate::error::{Error, ErrorKind, Result};
+use crate::pause::about;
 
 /// The oldest version whose commands the scripts use: `SET … GET` and `ZADD … GT`.
 const OLDEST: (u32, u32) = (6, 2);
@@ -223,7 +224,7 @@ pub(super) async fn info(connection: &mut impl ConnectionLike) -> RedisResult<In
         if !info.is_loading() || start.elapsed() > LOADED_WITHIN {
             break info;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(about(LOOK_AGAIN)).await;
     };
     if info.has_append_only_file() {
         // Whoever may not ask is not told that the server keeps everything.

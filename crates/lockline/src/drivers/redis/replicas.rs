@@ -23,6 +23,7 @@ use super::slots::Kept;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Bell, ClaimId};
 use crate::name::Name;
+use crate::pause::about;
 
 /// How long the primary keeps the small write: it has no meaning once it is done.
 const KEEP_MS: u64 = 1000;
@@ -207,7 +208,7 @@ async fn wait(
             }
             // The slot of the key is being moved, or was: nothing was written, so the answer to `WAIT` says nothing.
             [Value::ServerError(error), ..] if matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN") => {
-                tokio::time::sleep(OTHER_KEY_PAUSE).await;
+                tokio::time::sleep(about(OTHER_KEY_PAUSE)).await;
                 *written = key.choose();
             }
             other => {

@@ -12,6 +12,7 @@ use tokio::sync::{Mutex as Queue, MutexGuard, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind};
+use crate::pause::about;
 use crate::sync::locked;
 
 /// Pauses between two requests for a row: from the first to the longest.
@@ -119,7 +120,7 @@ impl<'a> Asking<'a> {
             self.queue = Some(queue.clone());
             self.turn = Some(queue.lock_owned().await);
         }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(about(pause)).await;
         Try { waits: true, _waits: Some(self.rows.waits.lock().await) }
     }
 }
@@ -137,7 +138,7 @@ impl Drop for Asking<'_> {
 }
 
 /// Places by line, in the order in which they were asked for.
-pub(in crate::drivers) fn by_line(lines: &[u128], which: impl Fn(usize) -> bool) -> Vec<(u128, Vec<usize>)> {
+pub(super) fn by_line(lines: &[u128], which: impl Fn(usize) -> bool) -> Vec<(u128, Vec<usize>)> {
     let mut found: Vec<(u128, Vec<usize>)> = Vec::new();
     let mut at: HashMap<u128, usize> = HashMap::new();
     for (nth, line) in lines.iter().enumerate().filter(|(nth, _)| which(*nth)) {

@@ -11,6 +11,7 @@ mod busy;
 #[cfg(test)]
 pub(super) mod certificates;
 mod letters;
+mod renew;
 #[cfg(test)]
 pub(super) mod testing;
 mod view;
@@ -19,8 +20,9 @@ pub(super) use address::{Login, host_and_port, warn_of_clear_password};
 pub(super) use answer::Answer;
 #[cfg(feature = "postgres")]
 pub(super) use answer::decode_bell;
-pub(super) use busy::{BusyRows, by_line, patience, stayed_locked};
+pub(super) use busy::{BusyRows, patience, stayed_locked};
 pub(super) use letters::LetterBox;
+pub(super) use renew::{Batch, RenewsRows, renew};
 pub(super) use view::{ClaimRow, assemble};
 
 use std::sync::Arc;
