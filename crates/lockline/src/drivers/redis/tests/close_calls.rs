@@ -130,8 +130,9 @@ async fn a_swap_gives_no_ticket_that_the_root_does_not_know() {
         redis.join(one, true).await.unwrap();
     }
     let (key, comes, leaves) = (redis.line().key("a"), exclusive("a"), place(&all[0], None));
-    // What the root is said to know lies in the past.
+    // What the root knows, and is said to know, lies in the past.
     ask(&redis, &["HSET", &key, "r", "1"]).await;
+    ask(&redis, &["SET", &format!("{key}:c"), "+1", "KEEPTTL"]).await;
     redis.line().expect_leave(&comes.name);
     let (joined, left) = tokio::join!(redis.join(&comes, true), redis.leave(&leaves));
     left.unwrap();
