@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::engines::{self, ENGINES};
-use crate::{shell, test, torture, workspace};
+use crate::{newcomer, shell, targets, test, torture, workspace};
 
 /// One step. They run in this order: what fails fastest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -17,8 +17,12 @@ pub(crate) enum Step {
     Clippy,
     /// The documentation builds without a warning.
     Doc,
+    /// The library compiles for other systems and processors.
+    Targets,
     /// Every test.
     Test,
+    /// What a newcomer does first: the library beside other crates, and what would be published.
+    Newcomer,
     /// The commands of the README do what it says.
     Readme,
     /// A short torture.
@@ -26,14 +30,25 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 6] = [Step::Fmt, Step::Clippy, Step::Doc, Step::Test, Step::Readme, Step::Torture];
+    const ALL: [Step; 8] = [
+        Step::Fmt,
+        Step::Newcomer,
+        Step::Clippy,
+        Step::Doc,
+        Step::Targets,
+        Step::Test,
+        Step::Readme,
+        Step::Torture,
+    ];
 
     fn run(self) -> Result<()> {
         match self {
             Step::Fmt => shell::run(&mut shell::cargo(["fmt", "--all", "--check"])),
             Step::Clippy => clippy(),
             Step::Doc => doc(),
+            Step::Targets => targets::those_that_can_be_had(),
             Step::Test => test::test(&test::Which::default()),
+            Step::Newcomer => newcomer::newcomer(&newcomer::QUICK),
             Step::Readme => readme(),
             Step::Torture => torture::short(),
         }

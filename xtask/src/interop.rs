@@ -7,6 +7,7 @@
 mod etcd;
 mod peer;
 mod redis;
+mod shedlock;
 mod zookeeper;
 
 use std::path::{Path, PathBuf};
@@ -69,6 +70,24 @@ const PEERS: &[OtherClient] = &[
     },
     OtherClient { name: "etcdctl", engine: "etcd", install: etcd::install_etcdctl, show: etcd::show_etcdctl },
     OtherClient { name: "etcd-go", engine: "etcd", install: etcd::install_go, show: etcd::show_go },
+    OtherClient {
+        name: "shedlock",
+        engine: "mysql",
+        install: shedlock::install,
+        show: shedlock::show_on_mariadb,
+    },
+    OtherClient {
+        name: "shedlock-mysql",
+        engine: "mysql-9",
+        install: shedlock::install,
+        show: shedlock::show_on_mysql,
+    },
+    OtherClient {
+        name: "shedlock-postgres",
+        engine: "postgres",
+        install: shedlock::install,
+        show: shedlock::show_on_postgres,
+    },
 ];
 
 /// What one peer is shown with: the engine, its programs, and the table.

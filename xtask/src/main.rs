@@ -3,7 +3,10 @@
 mod ci;
 mod engines;
 mod interop;
+mod newcomer;
+mod package;
 mod shell;
+mod targets;
 mod test;
 mod torture;
 mod workspace;
@@ -51,6 +54,28 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required_unless_present = "long")]
         args: Vec<String>,
     },
+    /// What somebody does who has just found Lockline, in fresh folders.
+    Newcomer {
+        /// Only these parts.
+        #[arg(long, value_delimiter = ',', value_name = "PARTS")]
+        only: Vec<newcomer::Part>,
+    },
+    /// Packs the command, with its manual and completions, and tries the package.
+    Package {
+        /// What kind of package.
+        kind: package::Kind,
+        /// How the command is built.
+        #[arg(long, default_value = "dist")]
+        profile: String,
+    },
+    /// Checks the library for other systems: musl, aarch64, macOS, Windows.
+    Targets {
+        /// Only targets with one of these in their names.
+        only: Vec<String>,
+        /// Only these features.
+        #[arg(long)]
+        features: Option<String>,
+    },
     /// Everything that must hold before a change is merged.
     Ci {
         /// All but these steps.
@@ -87,6 +112,9 @@ fn run(command: Command) -> Result<()> {
         Command::Bench { args } => bench(&args),
         Command::Interop { peers } => interop::interop(&peers),
         Command::Torture { long, args } => torture::torture(long, &args),
+        Command::Newcomer { only } => newcomer::newcomer(&only),
+        Command::Package { kind, profile } => package::package(kind, &profile),
+        Command::Targets { only, features } => targets::targets(&only, features.as_deref()),
         Command::Ci { except, only } => ci::ci(&except, &only),
     }
 }
@@ -94,7 +122,7 @@ fn run(command: Command) -> Result<()> {
 /// Measures an engine; one that is a server is started for it, and only then all drivers are built in: the command is
 /// measured as people get it.
 fn bench(args: &[String]) -> Result<()> {
-    let named = args.iter().find_map(|arg| engines::ENGINES.iter().find(|engine| engine.name == arg));
+    let named = args.iter().find_map(|arg| engines::named_one(arg));
     let Some(engine) = named.filter(|engine| engine.feature.is_some()) else {
         return shell::run(release(&["lockline-bench", "lockline"], &[])?.args(args));
     };
@@ -108,7 +136,11 @@ fn bench(args: &[String]) -> Result<()> {
         _ => engines::Fleet::start_on_disk(&[engine])?,
     };
     let url = fleet.url(engine.name).context("the server has no address")?;
-    let outcome = shell::run(command.args(args).args(["--url", &url]));
+    shell::say(&format!("{}: {}", engine.name, fleet.version(engine.name).unwrap_or_default()));
+    // A release of an engine is measured as that engine, under its own name.
+    let as_engine = |arg: &String| if arg == engine.name { engine.like.to_owned() } else { arg.clone() };
+    command.args(args.iter().map(as_engine)).args(["--url", &url, "--called", engine.name]);
+    let outcome = shell::run(&mut command);
     drop(fleet);
     outcome
 }
@@ -120,7 +152,8 @@ fn bench(args: &[String]) -> Result<()> {
 ///
 /// `drivers` are those that are not built in otherwise.
 pub(crate) fn release(programs: &[&str], drivers: &[&str]) -> Result<std::process::Command> {
-    let mut build = shell::cargo(["build", "--release", "--quiet"]);
+    // As what is released is built.
+    let mut build = shell::cargo(["build", "--profile", "dist", "--quiet"]);
     for driver in drivers {
         build.args(["--features", &format!("lockline-bench/{driver}")]);
     }
@@ -129,5 +162,5 @@ pub(crate) fn release(programs: &[&str], drivers: &[&str]) -> Result<std::proces
     }
     shell::run(&mut build)?;
     let first = programs.first().context("which program?")?;
-    Ok(std::process::Command::new(workspace::target_dir()?.join("release").join(first)))
+    Ok(std::process::Command::new(workspace::target_dir()?.join("dist").join(first)))
 }

@@ -1,28 +1,22 @@
 //! `cargo xtask test`: every test, on every engine, with a summary that hides nothing.
 
+mod counts;
+mod floor;
+mod matrix;
 mod programs;
+mod turns;
+mod versions;
 
-use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::engines::{self, Fleet};
+use crate::engines::{self, Engine, Fleet};
 use crate::shell;
-use programs::Said;
+use counts::{Target, summary, target, total};
+use programs::{Job, Program, Said};
 
 pub(crate) use programs::build_beside;
-
-/// What one test program said.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Target {
-    name: String,
-    passed: u64,
-    failed: u64,
-    ignored: u64,
-    /// Whether it came to its end: one that crashed did not.
-    finished: bool,
-}
 
 /// Which tests.
 #[derive(Debug, Default, clap::Args)]
@@ -33,6 +27,12 @@ pub(crate) struct Which {
     /// Only programs with one of these in their names, such as `tests/redis`.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     programs: Vec<String>,
+    /// Conformance on every release that people run, or on these: `mysql-9`, or `valkey` for all of its cells.
+    #[arg(long, num_args = 0.., value_delimiter = ',', value_name = "CELLS", conflicts_with_all = ["engines", "programs"])]
+    matrix: Option<Vec<String>>,
+    /// Releases that need not be had; all others fail the run if they cannot.
+    #[arg(long, value_delimiter = ',', value_name = "CELLS")]
+    excuse: Vec<String>,
     /// How many programs run at a time, if not three.
     #[arg(long, value_name = "N")]
     at_once: Option<usize>,
@@ -44,131 +44,137 @@ pub(crate) struct Which {
 /// So many that the machine is hardly ever idle, and so few that none waits for it for long.
 const AT_ONCE: usize = 3;
 
+/// The library's own tests.
+const LIBRARY: &str = "lockline src/lib.rs";
+
 impl Which {
-    fn wants(&self, program: &str) -> bool {
-        self.programs.is_empty() || self.programs.iter().any(|name| program.contains(name.as_str()))
+    fn wants(&self, job: &Job) -> bool {
+        self.programs.is_empty() || self.programs.iter().any(|name| job.name.contains(name.as_str()))
     }
 
-    /// Every program with its command, and the documentation's examples first: they are built as they are run.
-    fn commands(&self) -> Result<Vec<(String, Command)>> {
-        let mut examples = shell::cargo(["test", "--workspace", "--all-features", "--doc", "--no-fail-fast"]);
-        examples.arg("--");
-        let all = programs::build()?.into_iter().map(|program| (program.name.clone(), program.command()));
-        let all = std::iter::once(("documentation".to_owned(), examples)).chain(all);
-        Ok(all.filter(|(name, _)| self.wants(name)).collect())
+    /// Whether nothing is left out: only then it is known how many tests there must be.
+    fn is_everything(&self) -> bool {
+        self.engines.is_empty() && self.programs.is_empty() && self.rest.is_empty()
     }
+}
+
+/// The documentation's examples: they are built as they are run.
+fn examples() -> Job {
+    let mut command = shell::cargo(["test", "--workspace", "--all-features", "--doc", "--no-fail-fast"]);
+    command.arg("--");
+    Job { name: "documentation".to_owned(), command, server: None }
+}
+
+/// The program with the conformance suite of an engine.
+fn conformance(engine: &Engine) -> String {
+    format!("lockline-testkit tests/{}.rs", engine.like.replace('-', "_"))
+}
+
+/// The program with the conformance suite of the tables that other programs lock in, too: `layout=` of an SQL server.
+fn layouts(engine: &str) -> String {
+    format!("lockline-testkit tests/{engine}_layouts.rs")
+}
+
+/// The tests of an engine on another release of it: conformance, and with `more` that of its layouts and those tests that
+/// start servers of their own and can be told which program to start.
+///
+/// # Errors
+/// If there is no such program: a release whose tests were renamed must not be passed over.
+fn jobs_on(engine: &'static Engine, programs: &[Program], more: bool) -> Result<Vec<Job>> {
+    let conformance = conformance(engine);
+    let layouts = layouts(engine.like);
+    let own: &[(&str, &str)] = match engine.like {
+        "mysql" => {
+            &[(LIBRARY, "drivers::mysql"), (&layouts, ""), ("lockline-cli tests/sql_layouts.rs", "mysql")]
+        }
+        "postgres" => &[(&layouts, ""), ("lockline-cli tests/sql_layouts.rs", "postgres")],
+        "redis" => &[(LIBRARY, "drivers::redis"), ("lockline-testkit tests/redis_access.rs", "")],
+        _ => &[],
+    };
+    let own = own.iter().filter(|_| more).copied();
+    let job = |(name, tests): (&str, &str)| {
+        let program = programs.iter().find(|program| program.name == name);
+        let mut command = program.with_context(|| format!("there is no program {name}"))?.command();
+        command.args(Some(tests).filter(|tests| !tests.is_empty()));
+        let name = [name, tests, "on", engine.name].into_iter().filter(|word| !word.is_empty());
+        Ok(Job { name: name.collect::<Vec<_>>().join(" "), command, server: Some(engine) })
+    };
+    std::iter::once((conformance.as_str(), "")).chain(own).map(job).collect()
 }
 
 /// Runs everything; fails unless everything passed.
 pub(crate) fn test(which: &Which) -> Result<()> {
-    let engines = engines::named(&which.engines)?;
-    let mut commands = which.commands()?;
-    let fleet = Fleet::start(&engines)?;
-    for (_, command) in &mut commands {
-        command.args(&which.rest).envs([fleet.environment()]);
+    if let Some(cells) = &which.matrix {
+        return matrix::matrix(which, &engines::cells(cells)?);
     }
-    let start = Instant::now();
-    let mut targets = Vec::new();
-    programs::run(commands, which.at_once.unwrap_or(AT_ONCE).max(1), |said| {
-        let seconds = start.elapsed().as_secs();
-        shell::put(&format!("\n== {} ({}, after {seconds} s)\n{}", said.name, said.status, said.text))?;
-        targets.push(target(&said));
-        Ok(())
-    })?;
-    let engines = fleet.description();
+    // Another release of an engine has a run of that engine's tests to itself.
+    let (usual, mut releases): (Vec<_>, Vec<_>) =
+        engines::named(&which.engines)?.into_iter().partition(|engine| engine.name == engine.like);
+    if which.engines.is_empty() {
+        releases.extend(turns::of_today(&releases)?);
+    }
+    let programs = programs::build()?;
+    let fleet = Fleet::start(&usual)?;
+    let on_fleet =
+        |program: &Program| Job { name: program.name.clone(), command: program.command(), server: None };
+    let mut jobs: Vec<Job> = std::iter::once(examples()).chain(programs.iter().map(on_fleet)).collect();
+    for job in &mut jobs {
+        job.command.envs([fleet.environment()]);
+    }
+    for engine in &releases {
+        jobs.extend(jobs_on(engine, &programs, true)?);
+    }
+    jobs.retain(|job| which.wants(job));
+    let targets = run(which, jobs)?;
+    let mut engines = fleet.description();
     drop(fleet);
-    targets.sort_by(|a: &Target, b| a.name.cmp(&b.name));
+    engines.extend(versions(&targets));
     summary(&targets, &engines)?;
-    ensure!(targets.iter().all(|target| target.finished && target.failed == 0), "not everything passed");
-    ensure!(total(&targets, |target| target.passed) > 0, "no test ran");
+    all_passed(which, &targets)?;
+    if which.is_everything() {
+        floor::check(&targets, &usual)?;
+    }
     Ok(())
 }
 
-fn total(targets: &[Target], of: impl Fn(&Target) -> u64) -> u64 {
-    targets.iter().map(of).sum()
+/// The servers that were there for one program each.
+fn versions(targets: &[Target]) -> Vec<String> {
+    let own = |target: &Target| Some(format!("{}: {}, for its own tests", target.server?, target.version));
+    let mut all: Vec<String> = targets.iter().filter_map(own).collect();
+    all.sort();
+    all.dedup();
+    all
 }
 
-/// Counts what a program said. One that says that all is well and still fails did not finish.
-fn target(said: &Said) -> Target {
-    let mut target = counted(&said.name, &said.text);
-    target.finished &= said.status.success() || target.failed > 0;
-    target
-}
-
-fn counted(name: &str, text: &str) -> Target {
-    let mut target = Target { name: name.to_owned(), ..Target::default() };
-    let counts = |line: &str| Some(line.strip_prefix("test result: ")?.split_once(". ")?.1.to_owned());
-    // The examples of the documentation are several programs, whose results follow each other.
-    for counts in text.lines().filter_map(counts) {
-        target.finished = true;
-        for count in counts.split("; ") {
-            match count.split_once(' ').map(|(n, what)| (n.parse::<u64>(), what)) {
-                Some((Ok(n), "passed")) => target.passed += n,
-                Some((Ok(n), "failed")) => target.failed += n,
-                Some((Ok(n), "ignored")) => target.ignored += n,
-                _ => {}
-            }
+/// Fails unless everything passed that was not excused.
+fn all_passed(which: &Which, targets: &[Target]) -> Result<()> {
+    let is_bad = |target: &&Target| target.not_had.is_none() && (!target.finished || target.failed > 0);
+    ensure!(targets.iter().filter(is_bad).count() == 0, "not everything passed");
+    ensure!(total(targets, |target| target.passed) > 0, "no test ran");
+    let excused = if which.excuse.is_empty() { Vec::new() } else { engines::cells(&which.excuse)? };
+    for target in targets {
+        let is_excused = excused.iter().any(|cell| Some(cell.name) == target.server);
+        if let (Some(why), Some(cell), false) = (&target.not_had, target.server, is_excused) {
+            bail!("{why}\nif it need not be had: --excuse {cell}");
         }
     }
-    target
+    Ok(())
 }
 
-fn summary(targets: &[Target], engines: &[String]) -> Result<()> {
-    let width = targets.iter().map(|target| target.name.chars().count()).max().unwrap_or(0);
-    shell::put("\nengines")?;
-    for engine in engines {
-        shell::put(&format!("  {engine}"))?;
+/// Runs jobs, and prints what they say.
+fn run(which: &Which, mut jobs: Vec<Job>) -> Result<Vec<Target>> {
+    for job in &mut jobs {
+        job.command.args(&which.rest);
     }
-    shell::put(&format!("\n{:<width$}  passed  failed  ignored", "tests"))?;
-    for target in targets {
-        let Target { name, passed, failed, ignored, finished } = target;
-        let remark = match (finished, failed, passed + ignored) {
-            (false, ..) => "  <- did not finish",
-            (true, 1.., _) => "  <- failed",
-            (true, 0, 0) => "  <- has no tests",
-            _ => "",
-        };
-        shell::put(&format!("{name:<width$}  {passed:>6}  {failed:>6}  {ignored:>7}{remark}"))?;
-    }
-    let unfinished = targets.iter().filter(|target| !target.finished).count() as u64;
-    let ignored = total(targets, |target| target.ignored);
-    if ignored > 0 {
-        shell::put(&format!("\n{ignored} ignored"))?;
-    }
-    // A program that crashed took at least one test with it.
-    let failed = total(targets, |target| target.failed) + unfinished;
-    shell::put(&format!("\n{} passed, {failed} failed", total(targets, |target| target.passed)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_are_counted() {
-        let text = "\nrunning 3 tests\n\
-            test result: FAILED. 2 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
-            test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
-        let expected = Target { name: "x".to_owned(), passed: 6, failed: 3, ignored: 1, finished: true };
-        assert_eq!(counted("x", text), expected);
-    }
-
-    #[test]
-    fn a_program_that_crashed_is_not_finished() {
-        assert!(!counted("x", "\nrunning 1 test\n").finished);
-    }
-
-    #[test]
-    fn a_program_that_failed_after_its_tests_is_not_finished() {
-        use std::os::unix::process::ExitStatusExt;
-        let text =
-            "test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
-        let said = |code| Said {
-            name: "x".to_owned(),
-            text: text.to_owned(),
-            status: std::process::ExitStatus::from_raw(code << 8),
-        };
-        assert!(target(&said(0)).finished);
-        assert!(!target(&said(101)).finished);
-    }
+    let start = Instant::now();
+    let mut targets = Vec::new();
+    programs::run(jobs, which.at_once.unwrap_or(AT_ONCE).max(1), |said| {
+        let after = start.elapsed().as_secs();
+        let Said { name, end, seconds, text, .. } = &said;
+        shell::put(&format!("\n== {name} ({end}, {seconds} s, after {after} s)\n{text}"))?;
+        targets.push(target(&said));
+        Ok(())
+    })?;
+    targets.sort_by(|a: &Target, b| a.name.cmp(&b.name));
+    Ok(targets)
 }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
-use crate::engines::{ENGINES, Engine, Fleet, named};
+use crate::engines::{ENGINES, Engine, Fleet, named, named_one};
 use crate::{shell, test, workspace};
 
 const TORTURER: &str = "lockline-torture";
@@ -31,7 +31,7 @@ pub(crate) fn torture(long: bool, args: &[String]) -> Result<()> {
     if long {
         return campaign_for_long(args);
     }
-    let named = args.iter().find_map(|arg| ENGINES.iter().find(|engine| engine.name == arg));
+    let named = args.iter().find_map(|arg| named_one(arg));
     let program = build("test")?;
     run(&program, named, args, shell::run)
 }
@@ -124,6 +124,8 @@ fn measured(program: &Path, engine: &'static Engine, seconds: u64, seed: u64) ->
         shell::say(said.trim_end());
         let mut run: Value = serde_json::from_str(said.lines().next_back().context("it said nothing")?)?;
         run["clean"] = output.status.success().into();
+        // To the torturer every release of an engine is that engine.
+        run["engine"] = engine.name.into();
         Ok(run)
     })
 }
@@ -136,10 +138,16 @@ fn run<T>(
     outcome: impl FnOnce(&mut Command) -> Result<T>,
 ) -> Result<T> {
     let mut command = Command::new(program);
-    command.args(args);
+    // A release of an engine is tortured as that engine.
+    let as_engine = |arg: &String| match engine {
+        Some(engine) if arg == engine.name => engine.like.to_owned(),
+        _ => arg.clone(),
+    };
+    command.args(args.iter().map(as_engine));
     let Some(engine) = engine.filter(|engine| engine.feature.is_some()) else {
         return outcome(&mut command);
     };
+    engine.install_clients()?;
     let fleet = Fleet::start(&[engine])?;
     let site = tempfile::NamedTempFile::new()?;
     serde_json::to_writer(&site, &fleet.site(engine.name).context("the server is not described")?)?;

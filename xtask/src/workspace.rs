@@ -21,6 +21,11 @@ fn package<'a>(metadata: &'a Value, name: &str) -> Option<&'a Value> {
     metadata["packages"].as_array()?.iter().find(|package| package["name"] == name)
 }
 
+/// What cargo knows about a package.
+pub(crate) fn package_data(name: &str) -> Result<Value> {
+    package(&metadata()?, name).cloned().with_context(|| format!("there is no package {name}"))
+}
+
 /// Where cargo builds.
 pub(crate) fn target_dir() -> Result<PathBuf> {
     let metadata = metadata()?;

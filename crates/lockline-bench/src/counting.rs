@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lockline::Name;
 use lockline::driver::{Driver, DriverInfo, Guarantees, Query, Verb};
-use lockline::line::{Claim, LineView, Place, Standing, Ticket};
+use lockline::line::{Claim, LineView, Place, Shut, Standing, Ticket};
 
 /// How many verbs were sent.
 #[derive(Debug, Default)]
@@ -76,6 +76,10 @@ impl Driver for Counting {
 
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
+    }
+
+    fn shut(&self, name: Option<&Name>) -> Option<Shut> {
+        self.inner.shut(name)
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

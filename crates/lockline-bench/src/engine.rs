@@ -38,7 +38,7 @@ pub enum Engine {
     /// One PostgreSQL server.
     #[cfg(feature = "postgres")]
     Postgres,
-    /// One MariaDB server.
+    /// One MariaDB or MySQL server.
     #[cfg(feature = "mysql")]
     Mysql,
 }

@@ -11,7 +11,7 @@ use lockline_bench::allocator::CountingAllocator;
 use lockline_bench::crowd::{Crowd, crowd};
 use lockline_bench::engine::{Engine, Site};
 use lockline_bench::row::Row;
-use lockline_bench::{awake, command, processes, renewal, report, single, storm};
+use lockline_bench::{awake, command, processes, renewal, report, servers, single, storm};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -31,6 +31,9 @@ struct Args {
     /// Where the server is, for an engine that needs one; `cargo xtask bench` starts one.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
+    /// What the rows call the engine, such as `mysql-9` for a release of it.
+    #[arg(long, value_name = "NAME")]
+    called: Option<String>,
     /// How long each row runs; some take longer, because they need several rounds.
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
@@ -195,6 +198,14 @@ fn kept_awake() -> Option<awake::Awake> {
     }
 }
 
+/// What the server says of itself; nothing if there is none.
+async fn settings(engine: Engine, server: Option<&str>) -> Result<Option<String>> {
+    if engine.is_embedded() {
+        return Ok(None);
+    }
+    servers::connect(&Site::fresh(engine, server)?).await?.settings().await
+}
+
 fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Result<ExitCode> {
     let wanted = if args.rows.is_empty() { RowName::ALL.to_vec() } else { args.rows.clone() };
     if let Some(row) = args.rows.iter().find(|row| !row.is_for(engine)) {
@@ -207,13 +218,22 @@ fn measure(runtime: &tokio::runtime::Runtime, args: &Args, engine: Engine) -> Re
         wanted.into_iter().filter(|row| row.is_for(engine)).flat_map(RowName::tasks).collect();
     let window = Duration::from_secs_f64(args.seconds);
     let awake = if args.asleep { None } else { kept_awake() };
+    let server = runtime.block_on(settings(engine, args.url.as_deref()))?;
+    let finish = |mut row: Row| {
+        row.engine = args.called.clone().unwrap_or(row.engine);
+        let row = match &server {
+            Some(server) => row.on(server),
+            None => row,
+        };
+        if awake.is_some() { row.with("awake", 1.0) } else { row }
+    };
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for (at, task) in tasks.iter().copied().enumerate() {
         say(&format!("[{}/{}] {}: {}", at + 1, tasks.len(), engine.name(), task.name(engine)));
         // On a worker of the runtime, where programs do their work, and not on the thread that waits for it.
         let row = runtime.block_on(async { tokio::spawn(task.run(engine, args.url.clone(), window)).await? });
-        match row.map(|row| if awake.is_some() { row.with("awake", 1.0) } else { row }) {
+        match row.map(finish) {
             Ok(row) if args.json => put(&format!("{}\n", serde_json::to_string(&row)?))?,
             Ok(row) => rows.push(row),
             // The other rows are still worth having.

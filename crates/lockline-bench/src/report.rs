@@ -87,7 +87,7 @@ pub fn table(rows: &[Row]) -> String {
         std::iter::once(HEAD.map(str::to_owned)).chain(rows.iter().map(cells)).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
-    let mut text = String::new();
+    let mut text = servers(&mut rows.iter());
     for line in &lines {
         let padded: Vec<String> =
             line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
@@ -95,6 +95,13 @@ pub fn table(rows: &[Row]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// What the servers of these rows said of themselves, each once.
+fn servers(rows: &mut dyn Iterator<Item = &Row>) -> String {
+    let mut all: Vec<&str> = rows.filter_map(Row::server).collect();
+    all.dedup();
+    all.iter().map(|server| format!("{server}\n\n")).collect()
 }
 
 /// The same as Markdown, one table per engine.
@@ -107,7 +114,9 @@ pub fn markdown(rows: &[Row]) -> String {
     }
     let mut text = String::new();
     for engine in engines {
-        text.push_str(&format!("### {engine}\n\n| {} |\n|{}\n", HEAD.join(" | "), "---|".repeat(HEAD.len())));
+        let servers = servers(&mut rows.iter().filter(|row| row.engine == engine));
+        let head = format!("| {} |\n|{}\n", HEAD.join(" | "), "---|".repeat(HEAD.len()));
+        text.push_str(&format!("### {engine}\n\n{servers}{head}"));
         for row in rows.iter().filter(|row| row.engine == engine) {
             text.push_str(&format!("| {} |\n", cells(row).join(" | ")));
         }
@@ -146,6 +155,9 @@ mod tests {
         let row = Row { engine: "memory".to_owned(), row: "spread".to_owned(), ..Row::default() };
         let row = row.against("1/s", 10.0, "the sky", 20.0).with("p99_us", 7.0);
         assert!(table(std::slice::from_ref(&row)).lines().count() == 2);
+        let served = row.clone().on("MySQL 9: sync_binlog = 0");
+        let text = markdown(&[served.clone(), served]);
+        assert_eq!(text.matches("\n\nMySQL 9: sync_binlog = 0\n\n|").count(), 1, "{text}");
         let text = markdown(&[row.clone(), Row { engine: "sqlite".to_owned(), ..row }]);
         assert!(
             text.contains("### memory") && text.contains("### sqlite") && text.contains("the sky"),

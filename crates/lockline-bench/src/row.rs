@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+const SERVER: &str = "server";
+
 /// What was measured. The fields up to `violations` are the contract of `--json`, in this order; others follow.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
@@ -49,6 +51,18 @@ impl Row {
         self.floor_value = rounded(floor_value);
         self.ratio = rounded(value / floor_value);
         self
+    }
+
+    /// What the server says of itself: its version, and whether a commit waits for the disk.
+    #[must_use]
+    pub fn on(mut self, server: &str) -> Row {
+        self.extra.insert(SERVER.to_owned(), server.into());
+        self
+    }
+
+    /// What the server said of itself, if it did.
+    pub fn server(&self) -> Option<&str> {
+        self.extra.get(SERVER)?.as_str()
     }
 
     /// One more figure, after the ones that every row has.

@@ -62,6 +62,11 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
         inside
     }
 
+    /// Its version and whether a commit waits for the disk, in its own words, if it tells.
+    fn settings(&self) -> Soon<'_, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// How many commands for locks the server has counted, if it counts.
     fn commands(&self) -> Soon<'_, Option<u64>> {
         Box::pin(std::future::ready(Ok(None)))

@@ -14,13 +14,13 @@ use std::process::{Command, ExitStatus};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgrp, getpid, getppid};
 
 use crate::exit::{Failure, code};
 use crate::guardian::Introduction;
 use crate::members::{self, Member};
 use crate::output::visible;
+use crate::platform::{Seen, look_at_child};
 use crate::signals::{Stopping, stop_ourselves};
 use crate::terminal::Terminal;
 
@@ -52,8 +52,9 @@ impl Child {
         environment: &[(&str, &str)],
         introduction: Introduction,
     ) -> Result<Child, Failure> {
-        let (program, arguments) =
-            words.split_first().ok_or_else(|| Failure::usage("no command is given"))?;
+        let (program, arguments) = words.split_first().ok_or_else(|| {
+            Failure::usage("no command is given").hint("it stands after `--`: lockline run NAME -- COMMAND")
+        })?;
         let terminal = Terminal::of_session();
         let in_foreground = terminal.as_ref().is_some_and(Terminal::is_ours);
         let mut command = Command::new(program);
@@ -114,12 +115,10 @@ impl Child {
         if let Some(status) = self.process.try_wait()? {
             return Ok(Change::Ended(status));
         }
-        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
-        Ok(match waitid(Id::Pid(self.group), flags) {
-            Ok(WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)) => {
-                Change::Stopped
-            }
-            _ => Change::None,
+        Ok(match look_at_child(self.group) {
+            Seen::Stopped(Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) => Change::Stopped,
+            Seen::Ended(status) => Change::Ended(status),
+            Seen::Stopped(_) | Seen::Nothing => Change::None,
         })
     }
 
@@ -175,8 +174,11 @@ pub(crate) fn by_signal(signal: i32) -> u8 {
 fn cannot_run(program: &str, error: &io::Error) -> Failure {
     let program = visible(program);
     match error.kind() {
-        io::ErrorKind::NotFound => Failure::new(code::NOT_FOUND, format!("{program}: command not found")),
-        _ => Failure::new(code::NOT_EXECUTABLE, format!("{program}: cannot be executed: {error}")),
+        io::ErrorKind::NotFound => Failure::new(code::NOT_FOUND, format!("{program}: command not found"))
+            .hint("check its name and PATH; what a shell would read has to be given to one: -- sh -c '…'"),
+        _ => Failure::new(code::NOT_EXECUTABLE, format!("{program}: cannot be executed: {error}")).hint(
+            "check that it is a program, or a script with a first line #!, and that this user may run it",
+        ),
     }
 }
 

@@ -11,14 +11,17 @@ use crate::parse::{Permits, duration, exit_code, grace, lease, max_hold, owner, 
 
 /// Run a command under a lock, and see who holds what.
 #[derive(Debug, Parser)]
-#[command(name = "lockline", version, disable_help_subcommand = true, after_help = ENGINES)]
+#[command(name = "lockline", version, long_version = crate::built::version(), disable_help_subcommand = true)]
+#[command(after_help = crate::built::help(ENGINES))]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 const ENGINES: &str = "\
-Without --on and LOCKLINE_URL, locks live in a SQLite file of this user on this machine:
+Which engine: --on URL, or --on @FILE with the address in a file; else LOCKLINE_URL; else the file that LOCKLINE_URL_FILE
+names; else `url = \"…\"` in ~/.config/lockline/config.toml or /etc/lockline/config.toml (LOCKLINE_CONFIG names another).
+Without any of them, locks live in a SQLite file of this user on this machine:
 $XDG_STATE_HOME/lockline/locks.db, or ~/.local/state/lockline/locks.db.";
 
 const RUN_HELP: &str = "\
@@ -26,6 +29,7 @@ Flags stand before NAME or between NAME and `--`. Durations look like 500ms, 10s
 
 Environment:
   LOCKLINE_URL    the engine, as for --on; unlike --on, `ps` does not show its password to other users
+  LOCKLINE_URL_FILE, LOCKLINE_CONFIG   files that name the engine: see lockline --help
   NO_COLOR        no colours
 The command gets LOCKLINE_NAME, LOCKLINE_TOKEN (the fencing token; empty if the engine has none), LOCKLINE_OWNER, and
 LOCKLINE_HOLDS, by which a lockline inside it knows that it would wait for itself. If LOCKLINE_URL has a password, the
@@ -42,7 +46,7 @@ for and keeps the lock: see --children.
 Exit codes:
   the command's own; 128+n if signal n ended it, or ended the waiting
   64   usage: a bad flag, name, lease or address
-  69   the engine is unreachable, full, without a quorum or with too few replicas
+  69   the engine is unreachable, full, without a quorum or with too few replicas, or grants nothing yet after a restart
   75   not acquired in time, or evicted while waiting (-E changes it)
   77   denied by the engine
   78   the engine, or its file, is set up in a way no lock can be trusted to
@@ -58,7 +62,7 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Show one lock: its holders and waiters, in line order
     Show(ShowArgs),
-    /// Follow the locks live
+    /// Follow the locks live; on a terminal q leaves
     Watch(LsArgs),
     /// Show a claim out of its line
     Evict(EvictArgs),
@@ -73,8 +77,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct EngineArgs {
-    /// The engine: sqlite:/path/to/file, memory:, …
-    #[arg(long = "on", value_name = "URL", env = "LOCKLINE_URL", hide_env_values = true)]
+    /// The engine: sqlite:/path/to/file, redis://host, …; @FILE reads it from a file [env: LOCKLINE_URL]
+    #[arg(long = "on", value_name = "URL")]
     pub(crate) on: Option<String>,
 }
 
@@ -132,7 +136,7 @@ pub(crate) struct RunArgs {
     #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", value_parser = exit_code, allow_negative_numbers = true)]
     pub(crate) exit_code: Option<u8>,
 
-    /// The label others see for this claim [default: the command's name]
+    /// The label others see for this claim [default: the user and the command's first two words]
     #[arg(long, value_name = "LABEL", value_parser = owner)]
     pub(crate) owner: Option<String>,
 
@@ -238,10 +242,27 @@ pub(crate) enum SchemaEngine {
         /// The schema, as in the address
         #[arg(long, value_name = "NAME", default_value = "lockline", value_parser = schema_name)]
         schema: String,
+        /// A table that other programs lock in, too, instead of Lockline's own: address option layout=
+        #[arg(long, value_name = "NAME", conflicts_with = "schema")]
+        layout: Option<SharedLayout>,
     },
     /// For MariaDB and MySQL: pipe it into mariadb or mysql, with the database named there
     #[cfg(feature = "mysql")]
-    Mysql,
+    Mysql {
+        /// A table that other programs lock in, too, instead of Lockline's own: address option layout=
+        #[arg(long, value_name = "NAME")]
+        layout: Option<SharedLayout>,
+    },
+}
+
+/// A table that other programs lock in, too.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum SharedLayout {
+    /// One row per lock with its owner, when it expires, and the ids of its holds
+    Table,
+    /// Java's ShedLock
+    Shedlock,
 }
 
 #[cfg(feature = "postgres")]

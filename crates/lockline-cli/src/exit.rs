@@ -2,9 +2,11 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lockline::{Error, ErrorKind};
 
+use crate::json::Claim;
 use crate::output::one_line;
 
 /// The exit codes, those of `sysexits.h` where one fits.
@@ -41,15 +43,25 @@ pub(crate) struct Failure {
     /// Empty: there is nothing to say.
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
+    /// When the same may succeed, if the engine says so.
+    pub(crate) retry_after: Option<Duration>,
+    /// Who holds the lock that was not got, and the engine.
+    pub(crate) busy: Option<Box<(Vec<Claim>, String)>>,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl AsRef<str>) -> Failure {
-        Failure { code, message: one_line(message.as_ref()), hint: None }
+        Failure { code, message: one_line(message.as_ref()), hint: None, retry_after: None, busy: None }
     }
 
     pub(crate) fn usage(message: impl AsRef<str>) -> Failure {
         Failure::new(code::USAGE, message)
+    }
+
+    /// The operating system refused something that a program may expect.
+    pub(crate) fn system(what: &str, error: impl std::fmt::Display) -> Failure {
+        Failure::new(code::SYSTEM, format!("{what}: {error}"))
+            .hint("the machine, or a limit of this user, is out of something: compare `ulimit -a` with what is in use")
     }
 
     pub(crate) fn hint(mut self, hint: impl AsRef<str>) -> Failure {
@@ -79,7 +91,8 @@ fn code_of(kind: ErrorKind) -> u8 {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let failure = Failure::new(code_of(error.kind()), error.to_string());
+        let mut failure = Failure::new(code_of(error.kind()), error.to_string());
+        failure.retry_after = error.retry_after();
         match error.hint_text() {
             Some(hint) => failure.hint(hint),
             None => failure,
@@ -92,7 +105,8 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::new(code::OK, ""),
-            _ => Failure::new(code::INPUT_OUTPUT, format!("cannot write to standard output: {error}")),
+            _ => Failure::new(code::INPUT_OUTPUT, format!("cannot write to standard output: {error}"))
+                .hint("check where it goes: a full disk, or a file that was closed"),
         }
     }
 }

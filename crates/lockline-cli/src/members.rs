@@ -1,6 +1,7 @@
 //! Who is in a process group, as `/proc` shows it: to tell the truth about what could not be stopped, or works on.
 
 use std::fmt;
+#[cfg(target_os = "linux")]
 use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
@@ -46,7 +47,11 @@ pub(crate) fn named(members: &[Member]) -> String {
     }
 }
 
+#[cfg(not(target_os = "linux"))]
+pub(crate) use crate::platform::members as of;
+
 /// The members of a group that can be seen here: `/proc` may hide those of other users.
+#[cfg(target_os = "linux")]
 pub(crate) fn of(group: Pid) -> Vec<Member> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -55,6 +60,7 @@ pub(crate) fn of(group: Pid) -> Vec<Member> {
     members
 }
 
+#[cfg(target_os = "linux")]
 fn look(pid: i32, group: Pid) -> Option<Member> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let command = member(&String::from_utf8_lossy(&stat), group)?;
@@ -63,6 +69,7 @@ fn look(pid: i32, group: Pid) -> Option<Member> {
 }
 
 /// The name of the process, if it is a living one of this group.
+#[cfg(any(target_os = "linux", test))]
 fn member(stat: &str, group: Pid) -> Option<String> {
     // The name stands in parentheses and may itself contain spaces and parentheses.
     let (before, after) = stat.rsplit_once(')')?;

@@ -10,7 +10,7 @@ pub(crate) const WITHHELD: &str = "LOCKLINE_PASSWORD_WITHHELD";
 const NOWHERE: &str = "withheld:";
 
 pub(crate) const SHOWN: &str = "the password after --on is shown by ps to every user of this machine";
-pub(crate) const SHOWN_HINT: &str = "put the address into LOCKLINE_URL instead";
+pub(crate) const SHOWN_HINT: &str = "put the address into LOCKLINE_URL, or into a file: --on @FILE";
 const WITHHELD_HINT: &str = "the lockline run around this one kept the password of LOCKLINE_URL to itself: \
     give that one --pass-url, or this one an address of its own";
 
@@ -52,13 +52,6 @@ pub(crate) fn without_secret(url: &str) -> Option<String> {
     let at = if user.is_empty() { "" } else { "@" };
     let query = if open.join("&").is_empty() { String::new() } else { format!("?{}", open.join("&")) };
     Some(format!("{scheme}//{user}{at}{hosts}{path}{query}"))
-}
-
-/// Whether the command line names an engine with a secret, which every user of the machine sees in `ps`.
-pub(crate) fn is_on_command_line(url: &str) -> bool {
-    let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
-    let named = words.any(|word| word == "--on" || word.as_encoded_bytes().starts_with(b"--on="));
-    named && without_secret(url).is_some()
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! The signals a wrapper hears, to pass them on.
 
-use std::fs::File;
 use std::future::poll_fn;
-use std::io::{self, Read};
+use std::io;
 use std::task::Poll;
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, killpg, sigaction};
 use nix::unistd::{getpgrp, getpid};
 use tokio::signal::unix::{self, SignalKind, signal};
+
+use crate::platform::ignored;
 
 /// What is passed on to the command. SIGTSTP stops both: see [`Child`](crate::child::Child).
 const PASSED_ON: [Signal; 9] = [
@@ -98,14 +99,4 @@ impl Signals {
         })
         .await
     }
-}
-
-/// The signals this process ignores, as a set of bits. Unknown means none.
-fn ignored() -> u64 {
-    // One read, because every `run` makes it: the file is far smaller, and what is asked for stands in its middle.
-    let mut status = [0; 4096];
-    let length = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status)).unwrap_or(0);
-    let status = String::from_utf8_lossy(&status[..length]);
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
 }

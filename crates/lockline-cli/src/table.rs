@@ -10,7 +10,7 @@ use crate::output::{Paint, visible};
 
 /// One row per lock.
 pub(crate) fn locks(lines: &[LineView], paint: Paint) -> String {
-    let mut rows = vec![cells(["NAME", "MODE", "HELD BY", "HOST", "PID", "IN LINE", "LEASE", "WAITING"])];
+    let mut rows = vec![cells(["NAME", "MODE", "HELD BY", "HOST", "PID", "HELD FOR", "LEASE", "WAITING"])];
     for line in lines {
         let Some(first) = line.holders.first().or(line.waiters.first()) else { continue };
         let more = line.holders.len().saturating_sub(1);
@@ -27,7 +27,7 @@ pub(crate) fn locks(lines: &[LineView], paint: Paint) -> String {
             holder,
             visible(&first.who.host).into_owned(),
             first.who.pid.to_string(),
-            age(first.since),
+            if line.holders.is_empty() { "-".to_owned() } else { held(first) },
             age(first.remaining),
             line.waiters.len().to_string(),
         ]);
@@ -35,15 +35,22 @@ pub(crate) fn locks(lines: &[LineView], paint: Paint) -> String {
     if rows.len() == 1 { String::new() } else { aligned(&rows, paint) }
 }
 
-/// One row per claim of a lock, in line order.
-pub(crate) fn claims(line: &LineView, paint: Paint) -> String {
+/// One row per claim of a lock, in line order; and if nobody gets it yet, why.
+pub(crate) fn claims(line: &LineView, driver: &str, paint: Paint) -> String {
+    let shut = line.shut.map(|shut| shut.about(driver));
     if line.holders.is_empty() && line.waiters.is_empty() {
-        return format!("{} is free\n", visible(line.name.as_str()));
+        let name = visible(line.name.as_str());
+        return match shut {
+            Some(shut) => format!("{name} is shut: {shut}\n"),
+            None => format!("{name} is free\n"),
+        };
     }
-    let mut rows = vec![cells(["STATE", "TICKET", "OWNER", "HOST", "PID", "MODE", "IN LINE", "LEASE"])];
+    let mut rows =
+        vec![cells(["STATE", "TICKET", "OWNER", "HOST", "PID", "MODE", "WAITED", "HELD FOR", "LEASE"])];
     rows.extend(line.holders.iter().map(|claim| row(if claim.evicted { "evicted" } else { "holds" }, claim)));
     rows.extend(line.waiters.iter().map(|claim| row("waits", claim)));
-    format!("{}\n{}", paint.bold(&visible(line.name.as_str())), aligned(&rows, paint))
+    let shut = shut.map(|shut| format!(" (shut: {shut})")).unwrap_or_default();
+    format!("{}{shut}\n{}", paint.bold(&visible(line.name.as_str())), aligned(&rows, paint))
 }
 
 /// A lock in one line, for a log.
@@ -82,7 +89,27 @@ pub(crate) fn age(duration: Duration) -> String {
     }
 }
 
+/// How long a holder has held it; with a sign where the engine keeps only how long it has stood in line.
+pub(crate) fn held(holder: &ClaimView) -> String {
+    holder.held.map_or_else(|| format!("≤{}", age(holder.since)), age)
+}
+
+/// A holder, as others are told of it.
+pub(crate) fn whom(holder: &ClaimView) -> String {
+    let (owner, host) = (visible(&holder.who.owner), visible(&holder.who.host));
+    let held = match holder.held {
+        Some(held) => age(held),
+        None => format!("at most {}", age(holder.since)),
+    };
+    format!("{owner} ({host}, pid {}) for {held}", holder.who.pid)
+}
+
 fn row(state: &str, claim: &ClaimView) -> Vec<String> {
+    let (waited, held_for) = match (state, claim.held) {
+        ("waits", _) => (age(claim.since), "-".to_owned()),
+        (_, Some(held)) => (age(claim.since.saturating_sub(held)), age(held)),
+        (_, None) => ("?".to_owned(), held(claim)),
+    };
     vec![
         state.to_owned(),
         claim.ticket.get().to_string(),
@@ -90,7 +117,8 @@ fn row(state: &str, claim: &ClaimView) -> Vec<String> {
         visible(&claim.who.host).into_owned(),
         claim.who.pid.to_string(),
         mode(claim.mode),
-        age(claim.since),
+        waited,
+        held_for,
         age(claim.remaining),
     ]
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use lockline::driver::DriverInfo;
 use lockline::fence::Fence;
+use lockline::line::Shut;
 
 use crate::cli::RunArgs;
 use crate::exit::Failure;
-use crate::json::{Event, millis};
+use crate::json::{self, Event, millis};
 use crate::members::{Member, named};
 use crate::output::{say, talks_to_terminal, visible};
 use crate::table::age;
@@ -28,16 +30,27 @@ impl Talk {
         !self.quiet && !self.json && talks_to_terminal()
     }
 
-    pub(crate) fn waiting(self, name: &str) {
-        self.tell(&Event::Waiting { name }, || format!("waiting for {}", visible(name)));
+    pub(crate) fn waiting(self, name: &str, engine: &str) {
+        let text = || format!("waiting for {} on {}", visible(name), visible(engine));
+        self.tell(&Event::Waiting { name, engine }, text);
     }
 
-    pub(crate) fn acquired(self, name: &str, fence: Fence, waited: Duration) {
+    /// Says that the engine is up and lets nobody in; on a terminal the live line does.
+    pub(crate) fn shut(self, name: &str, engine: &DriverInfo, shut: &Shut) {
+        if self.quiet || !(self.json || self.verbose) {
+            return;
+        }
+        let message = shut.about(engine.driver);
+        let state = json::Shut::of(shut);
+        self.say(&Event::Shut { name, engine: &engine.address, state, message: &message }, &message, None);
+    }
+
+    pub(crate) fn acquired(self, name: &str, fence: Fence, waited: Duration, engine: &str) {
         let token = (!fence.is_none()).then_some(fence.token());
-        let event = Event::Acquired { name, token, waited_ms: millis(waited) };
+        let event = Event::Acquired { name, token, waited_ms: millis(waited), engine };
         self.tell(&event, || {
             let token = token.map_or("no token".to_owned(), |token| format!("token {token}"));
-            format!("got {} after {}, {token}", visible(name), age(waited))
+            format!("got {} after {}, {token}, on {}", visible(name), age(waited), visible(engine))
         });
     }
 
@@ -47,8 +60,10 @@ impl Talk {
             return;
         }
         if self.json {
-            let Failure { code, message, hint } = failure;
-            say_json(&Event::Failed { exit: *code, message, hint: hint.as_deref() });
+            let Failure { code, message, hint, retry_after, busy } = failure;
+            let (holders, engine) = busy.as_deref().map_or((&[][..], None), |(held, on)| (held, Some(&**on)));
+            let (hint, retry_after_ms) = (hint.as_deref(), retry_after.map(millis));
+            say_json(&Event::Failed { exit: *code, message, hint, retry_after_ms, holders, engine });
         } else {
             say(&failure.text());
         }

@@ -36,9 +36,9 @@ fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
         ErrorKind::MissingSubcommand => Failure::usage("no command is given")
             .hint("lockline run NAME -- COMMAND runs a command under a lock; see lockline --help"),
         ErrorKind::UnknownArgument if running && !has_command => {
-            retold(error).hint("the command stands after `--`: lockline run NAME -- COMMAND")
+            retold(error, words).hint("the command stands after `--`: lockline run NAME -- COMMAND")
         }
-        _ => retold(error),
+        _ => retold(error, words),
     }
 }
 
@@ -49,20 +49,33 @@ fn unknown_command(error: &clap::Error) -> Failure {
     };
     let known = Cli::command();
     let names = known.get_subcommands().map(clap::Command::get_name);
-    let nearest = names.min_by_key(|name| strsim::levenshtein(name, &word)).unwrap_or("run");
-    Failure::usage(format!("there is no command '{word}'; did you mean '{nearest}'?"))
-        .hint("lockline --help lists the commands")
+    // What differs in more than half of its letters was not meant.
+    let distance = |name: &&str| strsim::osa_distance(name, &word);
+    let near = |name: &&str| distance(name) * 2 <= name.len().max(word.len());
+    let nearest = names.filter(near).min_by_key(distance);
+    let meant = nearest.map(|name| format!("; did you mean '{name}'?")).unwrap_or_default();
+    Failure::usage(format!("there is no command '{word}'{meant}")).hint("lockline --help lists the commands")
 }
 
 /// What clap says, in one line: its first paragraph; its tips become the hint.
-fn retold(error: &clap::Error) -> Failure {
+fn retold(error: &clap::Error, words: &[OsString]) -> Failure {
     let text = redacted(&error.render().to_string());
     let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let message = paragraph.join(" ");
     let failure = Failure::usage(message.strip_prefix("error: ").unwrap_or(&message));
     match text.lines().find_map(|line| line.trim().strip_prefix("tip: ")) {
         Some(tip) => failure.hint(tip),
-        None => failure,
+        None => failure.hint(help_of(words)),
+    }
+}
+
+/// Where the right way is written. A word that is no command is not repeated.
+fn help_of(words: &[OsString]) -> String {
+    let known = Cli::command();
+    let mut names = known.get_subcommands().map(clap::Command::get_name);
+    match names.find(|name| words.get(1).is_some_and(|word| word == name)) {
+        Some(name) => format!("lockline {name} --help lists what can be said"),
+        None => "lockline --help lists the commands".to_owned(),
     }
 }
 
@@ -100,6 +113,7 @@ mod tests {
         assert_eq!(failure("lockline rnu").message, "there is no command 'rnu'; did you mean 'run'?");
         assert!(failure("lockline evcit x").message.contains("'evict'"));
         assert!(failure("lockline list").message.contains("did you mean"));
+        assert_eq!(failure("lockline frobnicate").message, "there is no command 'frobnicate'");
     }
 
     #[test]
@@ -123,10 +137,7 @@ mod tests {
             let text = failure(words).text();
             assert!(text.starts_with("lockline: "), "{words}: {text}");
             let lines: Vec<&str> = text.lines().collect();
-            assert!(
-                lines.len() == 1 || lines.len() == 2 && lines[1].starts_with("hint: "),
-                "{words}: {text}"
-            );
+            assert!(lines.len() == 2 && lines[1].starts_with("hint: "), "{words}: {text}");
         }
     }
 

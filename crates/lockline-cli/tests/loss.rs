@@ -24,7 +24,10 @@ fn an_evicted_holder_is_asked_to_end_and_says_79() {
         args.extend(now.then_some("--now"));
         let evicted = lab.say(&args);
         assert_eq!((evicted.code, evicted.out.as_str()), (Some(0), ""));
-        assert!(evicted.err.starts_with("lockline: evicted sh ("), "{evicted:?}");
+        assert!(
+            evicted.err.starts_with("lockline: evicted ") && evicted.err.contains(": trap ("),
+            "{evicted:?}"
+        );
         assert!(evicted.err.contains("\nhint: "), "{evicted:?}");
         assert!(evicted.err.contains("only the token protects"), "{evicted:?}");
         assert_eq!(held.next_line(), "bye");

@@ -5,8 +5,10 @@
 
 mod common;
 use common::{Lab, until};
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 struct Redis {
     server: Child,
@@ -46,6 +48,49 @@ fn a_wait_that_ends_for_want_of_replicas_says_so() {
         assert!(said.err.contains("0 of 2"), "{flags:?}: {said:?}");
         assert!(!said.err.contains("not free") && !said.err.contains("busy"), "{flags:?}: {said:?}");
     }
+}
+
+/// A server that was just started may have forgotten holders. Nobody else waits, so what takes time must be said.
+#[test]
+fn a_fresh_server_says_when_it_grants_locks() {
+    let lab = Lab::new();
+    let (redis, began) = (Redis::start(&[]), Instant::now());
+    let on = format!("redis://127.0.0.1:{}", redis.port);
+    let told =
+        |text: &str| text.contains("redis restarted ") && text.contains("; locks are granted again in ");
+
+    for flags in [&["-n"][..], &["-w", "0.3"], &["-n", "-E", "9"]] {
+        let said = lab.say(&[&["run", "--on", &on], flags, &["x", "--", "echo", "no"]].concat());
+        assert_eq!((said.code, said.out.as_str()), (Some(69), ""), "{flags:?}: {said:?}");
+        assert!(told(&said.err) && said.err.contains("hint: "), "{flags:?}: {said:?}");
+        assert!(!said.err.contains("busy") && !said.err.contains("not free"), "{flags:?}: {said:?}");
+    }
+    let said = lab.say(&["run", "--json", "-n", "--on", &on, "x", "--", "true"]);
+    let event: serde_json::Value = serde_json::from_str(&said.err).unwrap();
+    assert!((1..10_100).contains(&event["retry_after_ms"].as_u64().unwrap()), "{event}");
+
+    assert!(told(&lab.say(&["show", "--on", &on, "x"]).out));
+    let line = lab.json(&["show", "--json", "--on", &on, "x"]);
+    assert_eq!(line["shut"]["reason"], "restarted", "{line}");
+    assert!(told(&lab.say(&["ls", "--on", &on]).err));
+    assert_eq!(lab.json(&["ls", "--json", "--on", &on])["shut"]["reason"], "restarted");
+    let mut watch = lab.command(&["watch", "--on", &on]).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(watch.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    assert!(told(&first), "{first}");
+
+    let said = lab.say(&["run", "--json", "--on", &on, "x", "--", "echo", "in"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "in\n"), "{said:?}");
+    assert!(began.elapsed() < Duration::from_millis(11_500), "{:?}", began.elapsed());
+    let event: serde_json::Value = serde_json::from_str(said.err.lines().next().unwrap()).unwrap();
+    assert_eq!((&event["event"], &event["reason"]), (&"shut".into(), &"restarted".into()), "{event}");
+    // It is over: now somebody who holds it is what keeps others out.
+    let held = lab.hold(&["--on", &on], "x", "echo in; read _; exit 0");
+    assert_eq!(lab.say(&["run", "-n", "--on", &on, "x", "--", "true"]).code, Some(75));
+    assert!(!told(&lab.say(&["show", "--on", &on, "y"]).out));
+    held.let_go();
 }
 
 /// The wrapper is awake, but nobody renews: the command is asked, and killed, before its lease ends. Later it would be told

@@ -13,8 +13,11 @@ fn on_terminal(lab: &Lab, line: &str) -> Command {
     let mut command = Command::new("timeout");
     command
         .args(["--foreground", "60", "script", "-qec", line, "/dev/null"])
+        // `script` takes the user's shell, and shells differ in what an interrupt does to themselves.
+        .env("SHELL", "/bin/sh")
         .env("XDG_STATE_HOME", lab.state.path())
-        .env_remove("LOCKLINE_URL");
+        .env("XDG_CONFIG_HOME", lab.state.path())
+        .env("LOCKLINE_URL", "");
     command.env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -68,7 +71,9 @@ fn nothing_is_shown_when_it_is_no_terminal() {
     assert_eq!(common::ended(plain).err, "");
     let verbose = common::ended(verbose).err;
     assert!(
-        verbose.starts_with("lockline: waiting for x\nlockline: got x after ") && !verbose.contains('\u{1b}'),
+        verbose.starts_with("lockline: waiting for x on sqlite:/")
+            && verbose.contains("\nlockline: got x after ")
+            && !verbose.contains('\u{1b}'),
         "{verbose:?}"
     );
 }
@@ -133,6 +138,21 @@ fn the_stop_key_gives_the_shell_its_prompt_and_fg_goes_on() {
     read_until("code:5");
     child.wait().unwrap();
     assert_eq!(lab.counts("x"), (0, 0));
+}
+
+#[test]
+fn q_leaves_the_screen_and_the_terminal_is_as_it_was() {
+    let lab = Lab::new();
+    let held = lab.hold_simply("x");
+    let line = format!(
+        "trap : INT; before=$(stty -g); '{LOCKLINE}' watch; echo code:$?; test \"$before\" = \"$(stty -g)\" && echo as it was"
+    );
+    for (key, code) in [(&b"q"[..], "code:0"), (b"\x03", "code:130")] {
+        let seen = typed(&mut on_terminal(&lab, &line), key, "WAITING");
+        assert!(seen.out.contains(code) && seen.out.contains("as it was"), "{seen:?}");
+        assert!(!seen.out.contains("qcode") && !seen.out.contains("q\r\n"), "it is not echoed: {seen:?}");
+    }
+    held.let_go();
 }
 
 #[test]

@@ -8,6 +8,8 @@ mod mysql;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod shared_tables;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -27,6 +29,10 @@ pub use self::mysql::mysql;
 pub use self::postgres::postgres;
 #[cfg(feature = "redis")]
 pub use self::redis::{redis, redis_kind, redis_layout, redlock, redlock_layout};
+#[cfg(feature = "mysql")]
+pub use self::shared_tables::mysql_layout;
+#[cfg(feature = "postgres")]
+pub use self::shared_tables::postgres_layout;
 #[cfg(feature = "zookeeper")]
 pub use self::zookeeper::zookeeper;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lockline::driver::{BellBoard, Bells, Driver, DriverInfo, Guarantees, Query, Verb};
-use lockline::line::{Bell, Claim, ClaimId, LineView, News, Place, Standing, Ticket};
+use lockline::line::{Bell, Claim, ClaimId, LineView, News, Place, Shut, Standing, Ticket};
 use lockline::{Error, ErrorKind, Name, Result};
 
 /// One of a driver's verbs.
@@ -298,6 +298,10 @@ impl Driver for FaultyDriver {
 
     fn guarantees(&self) -> Guarantees {
         self.engine.guarantees()
+    }
+
+    fn shut(&self, name: Option<&Name>) -> Option<Shut> {
+        self.engine.shut(name)
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         test("redis-tls", "certificates_are_looked_at", certificates_are_looked_at),
         test("redis-sentinel", "sentinel_and_replicas_by_their_lists", sentinel_and_replicas_by_their_lists),
         test("redis-cluster", "cluster_by_its_list", cluster_by_its_list),
+        test("redis", "kinds_of_servers_are_told_apart", kinds_of_servers_are_told_apart),
         test("redis", "append_only_file_by_its_list", append_only_file_by_its_list),
         test("redis", "weakened_server_is_noticed", weakened_server_is_noticed),
         test("redis", "server_told_to_evict_is_noticed", server_told_to_evict_is_noticed),
@@ -135,6 +136,25 @@ fn cluster_by_its_list(home: &Path) {
         assert_eq!(locks.mutex("a").lock().await.unwrap().replicas(), Some(1));
         let one = format!("redis://locks:secret@{}", hosts(&nodes[..1]));
         assert_eq!(refused(&one).await, ErrorKind::Unsupported);
+    });
+}
+
+/// A Sentinel and a node of a cluster are no servers to be named alone, and a single server is no cluster. Valkey says what it
+/// is in words of its own.
+fn kinds_of_servers_are_told_apart(home: &Path) {
+    run(async {
+        let (all, sentinels) = servers::watched(home, servers::QUICK).unwrap();
+        let node = Server::start(home, "node", &["--cluster-enabled", "yes"]).unwrap();
+        for (url, meant) in [
+            (format!("redis://127.0.0.1:{}", sentinels[0].port), "redis-sentinel://"),
+            (format!("redis://127.0.0.1:{}", node.port), "redis-cluster://"),
+            (format!("redis-cluster://127.0.0.1:{}", all[0].port), "redis://"),
+        ] {
+            let error = Locks::connect(&url).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{url}: {error:?}");
+            assert!(error.hint_text().unwrap_or_default().contains(meant), "{url}: {error:?}");
+        }
+        use_locks(&format!("redis://127.0.0.1:{}?restart_guard=off", all[0].port)).await;
     });
 }
 

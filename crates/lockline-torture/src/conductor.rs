@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use lockline::driver::Exclusion;
 use lockline::{ErrorKind, Locks};
 
-use crate::check::{Calm, Findings, LOOK_AGAIN, Progress, around_healing, check, progress};
+use crate::check::{Calm, Findings, LOOK_AGAIN, Progress, around_healing, check, progress, stuck};
 use crate::history::now;
 use crate::site::{Description, Site};
 use crate::victims::Victims;
@@ -169,7 +169,17 @@ impl Stage {
         let recovered = self.site.gone_after() + 2 * LOOK_AGAIN;
         let calm = Instant::now() + recovered + CALM;
         tokio::time::sleep_until(calm.min(end.max(Instant::now() + recovered)).into()).await;
-        self.calms.push(Calm { from, to: now() });
+        let calm = Calm { from, to: now() };
+        self.calms.push(calm);
+        // Afterwards nobody could tell why.
+        let stuck = stuck(&self.victims.histories()?, calm);
+        if !stuck.is_empty() {
+            let doings = self.site.doings();
+            writeln!(
+                std::io::stderr(),
+                "nobody got {stuck:?} although all was healed. The servers:\n{doings}"
+            )?;
+        }
         Ok(())
     }
 

@@ -139,10 +139,14 @@ pub(crate) fn kill_sessions(server: &Server, all: &[Server]) -> anyhow::Result<(
              WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
         )?),
         Role::Mysql => {
-            let list = "SELECT CONCAT('KILL ', id, ';') FROM information_schema.processlist \
-                        WHERE id <> CONNECTION_ID() AND command <> 'Daemon'";
+            // Not the table of the same name: MySQL cannot show it while a statement with binary parameters runs (3854).
+            let list = mariadb(server, "SHOW PROCESSLIST")?;
+            let others = list
+                .lines()
+                .filter(|line| !line.contains("SHOW PROCESSLIST") && !line.contains("\tDaemon\t"));
+            let ids = others.filter_map(|line| line.split('\t').next()?.parse::<u64>().ok());
             // Some may have ended by themselves.
-            let _ = mariadb(server, &mariadb(server, list)?);
+            let _ = mariadb(server, &ids.map(|id| format!("KILL {id};")).collect::<String>());
         }
         _ => {}
     }

@@ -100,6 +100,25 @@ pub(crate) fn watched_primary(all: &[Server]) -> Option<u16> {
     named.next()
 }
 
+/// What it is doing, as it says itself, and the end of its log: for whoever has to find out why nobody gets a lock.
+pub(crate) fn doings(server: &Server, all: &[Server]) -> String {
+    let says = match server.role {
+        Role::Postgres => psql(
+            server,
+            all,
+            "SELECT pid, state, wait_event_type, wait_event, now() - state_change, left(query, 80) \
+             FROM pg_stat_activity WHERE backend_type = 'client backend'",
+        ),
+        Role::Mysql => mariadb(server, "SHOW FULL PROCESSLIST; SHOW ENGINE INNODB STATUS\\G"),
+        Role::Redis | Role::Sentinel => ask(server.port(), &["INFO"]).map_err(Into::into),
+        Role::Zookeeper => talk(&server.address, "srvr"),
+        Role::Etcd => talk(&server.address, "GET /health HTTP/1.0\r\n\r\n"),
+        Role::Pgbouncer => Ok(String::new()),
+    };
+    let says = says.unwrap_or_else(|error| format!("it does not answer: {error:#}"));
+    format!("-- {}\n{says}\n-- its log ends with\n{}", server.address, server.last_words())
+}
+
 /// Sends a text and reads what comes until the other side ends it.
 fn talk(address: &str, text: &str) -> anyhow::Result<String> {
     let address: SocketAddr = address.parse()?;

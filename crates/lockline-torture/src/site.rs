@@ -258,6 +258,12 @@ impl Site {
         }
     }
 
+    /// What the servers are doing.
+    pub(crate) fn doings(&self) -> String {
+        let each = self.servers.iter().map(|server| probes::doings(server, &self.servers));
+        each.collect::<Vec<_>>().join("\n")
+    }
+
     /// By when nothing of a client is left that has ended: its lease, or the session that stands for it.
     pub(crate) fn gone_after(&self) -> Duration {
         match self.servers.first().map(|server| server.role) {

@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::hold::client::Departures;
-use crate::line::{ClaimView, LineView, Ticket};
+use crate::line::{ClaimView, LineView, Shut, Ticket};
 
 /// The thread on which a client's background work runs, and which ends with its last user.
 #[derive(Debug)]
@@ -182,6 +182,19 @@ impl Locks {
     /// A bad name, or when the engine cannot be asked.
     pub fn show(&self, name: &str) -> Result<LineView> {
         self.engine.wait(self.locks.show(name))
+    }
+
+    /// Whether nobody gets any lock yet although the engine is up: see [`lockline::Locks::shut`](crate::Locks::shut).
+    pub fn shut(&self) -> Option<Shut> {
+        self.locks.shut()
+    }
+
+    /// The same for one lock.
+    ///
+    /// # Errors
+    /// A bad name.
+    pub fn shut_for(&self, name: &str) -> Result<Option<Shut>> {
+        self.locks.shut_for(name)
     }
 
     /// Shows out the claim that has this ticket: see [`lockline::Locks::evict`](crate::Locks::evict).

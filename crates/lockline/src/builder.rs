@@ -8,6 +8,7 @@ use crate::driver::{Bells, Driver, Guarantees};
 #[cfg(feature = "etcd")]
 use crate::drivers::etcd::{Etcd, EtcdConfig};
 use crate::drivers::memory::{Memory, MemoryDriver};
+use crate::drivers::missing_feature;
 #[cfg(feature = "mysql")]
 use crate::drivers::mysql::{Mysql, MysqlConfig};
 #[cfg(feature = "postgres")]
@@ -56,10 +57,13 @@ pub struct Builder {
     clock: Clock,
 }
 
+/// How long a place lives without being renewed, unless said otherwise.
+pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(10);
+
 impl Default for Builder {
     fn default() -> Builder {
         Builder {
-            lease: Duration::from_secs(10),
+            lease: DEFAULT_LEASE,
             prefix: String::new(),
             owner: None,
             most_claims: 100_000,
@@ -145,6 +149,9 @@ impl Builder {
     /// Dropping the future leaves nothing behind.
     pub async fn connect(mut self, url: &str) -> Result<Locks> {
         let mut url = EngineUrl::parse(url)?;
+        if missing_feature(url.scheme()).is_some() {
+            return Err(url.unknown_scheme());
+        }
         self.lease = url.take_lease()?.unwrap_or(self.lease);
         self.prefix = url.take("prefix").unwrap_or(self.prefix);
         match url.scheme() {
@@ -165,7 +172,7 @@ impl Builder {
             #[cfg(feature = "etcd")]
             "etcd" | "etcds" => self.etcd(EtcdConfig::from_url(url)?).await,
             #[cfg(feature = "mysql")]
-            "mysql" => self.mysql(MysqlConfig::from_url(url)?).await,
+            "mysql" | "mariadb" => self.mysql(MysqlConfig::from_url(url)?).await,
             #[cfg(feature = "postgres")]
             "postgres" => self.postgres(PostgresConfig::from_url(url)?).await,
             _ => Err(url.unknown_scheme()),
@@ -329,7 +336,7 @@ fn this_process(label: Option<String>) -> Who {
         || std::env::current_exe().ok()?.file_stem().map(|name| name.to_string_lossy().into_owned());
     Who {
         owner: label.or_else(program).unwrap_or_else(|| "unnamed".to_owned()),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        host: crate::platform::host_name(),
         pid: std::process::id(),
     }
 }

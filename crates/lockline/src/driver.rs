@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::line::{Bell, Claim, ClaimId, LineView, Place, Standing, Ticket};
+use crate::line::{Bell, Claim, ClaimId, LineView, Place, Shut, Standing, Ticket};
 use crate::name::Name;
 
 /// Where a driver rings its bells. Core registers a claim there *before* it joins, so a bell may come before the answer.
@@ -59,6 +59,16 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     /// An operator may weaken an engine while it runs, and then the row says less within a lease of any claim: a driver
     /// reads the settings it depends on with what it sends for `join` and `renew`. Never blocks.
     fn guarantees(&self) -> Guarantees;
+
+    /// Whether nobody gets this lock yet, although the engine is up; without a name: whether nobody gets any. As far as is
+    /// known without asking it, and told for a moment too long rather than too short: who is refused after that met
+    /// somebody, and not a shut engine. Never blocks.
+    ///
+    /// Default: no. An engine that never forgets needs nothing else.
+    fn shut(&self, name: Option<&Name>) -> Option<Shut> {
+        let _ = name;
+        None
+    }
 
     /// Stands a claim in line, or finds it there and extends it. With `wait = false` a claim that is not in at once
     /// leaves nothing behind, and the answer is [`Standing::Out`].

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::name::Name;
 
@@ -17,7 +18,8 @@ pub enum ErrorKind {
     Deadlock,
     /// This engine cannot do it, or cannot promise what was demanded. Choose another engine or ask for less.
     Unsupported,
-    /// The engine could not be reached, or did not answer in time, and nothing was done. Try later.
+    /// The engine could not be reached, did not answer in time, or is up but grants nothing yet, and nothing was done. Try
+    /// later; [`Error::retry_after`] says when, if that is known.
     Unavailable,
     /// The engine may or may not have done it; whatever it did ends with the lease. Ask again.
     Unknown,
@@ -33,7 +35,7 @@ pub enum ErrorKind {
     Evicted,
     /// This client has been shut down, or the process is a fork of the one that made it.
     Closed,
-    /// A limit of this client was reached, such as the number of claims at once.
+    /// A limit of this client was reached, such as the number of claims at once, or the server takes no more connections. Try later.
     Limit,
 }
 
@@ -41,6 +43,32 @@ impl ErrorKind {
     /// Whether the same call may succeed later without any change by the caller.
     pub fn is_transient(self) -> bool {
         matches!(self, ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Full | ErrorKind::Limit)
+    }
+
+    /// What helps against most failures of this kind, where whoever reports one knows nothing better.
+    const fn usual_hint(self) -> &'static str {
+        match self {
+            ErrorKind::Invalid => {
+                "nothing was sent: correct what the message names; the engine's guide lists its options"
+            }
+            ErrorKind::Deadlock => {
+                "let go of the one before asking for the other, or ask for all of them at once"
+            }
+            ErrorKind::Unsupported => "the table of engines in the README says which can; or ask for less",
+            ErrorKind::Unavailable => "check that the engine runs and can be reached; then ask again",
+            ErrorKind::Unknown => "ask again; whatever was done ends with the lease",
+            ErrorKind::Denied => {
+                "check user, password and rights; the engine's guide lists the rights that locks need"
+            }
+            ErrorKind::Unsafe => "change what the message names, or use another engine for locks",
+            ErrorKind::Full => "make room in the engine; holders can still renew and release",
+            ErrorKind::Lost => {
+                "stop what the lock protected, and take it again; a fencing token keeps late writes out"
+            }
+            ErrorKind::Evicted => "an operator removed the claim; ask whoever did before asking again",
+            ErrorKind::Closed => "connect anew, in this process",
+            ErrorKind::Limit => "drop guards that are no longer needed, or raise Builder::most_claims",
+        }
     }
 }
 
@@ -59,6 +87,7 @@ struct Inner {
     name: Option<Name>,
     engine: Option<Arc<str>>,
     hint: Option<Cow<'static, str>>,
+    retry_after: Option<Duration>,
     source: Option<Source>,
 }
 
@@ -73,6 +102,7 @@ impl Error {
             name: None,
             engine: None,
             hint: None,
+            retry_after: None,
             source: None,
         }))
     }
@@ -98,6 +128,13 @@ impl Error {
         self
     }
 
+    /// Adds when the same call may succeed.
+    #[must_use]
+    pub fn again_after(mut self, rest: Duration) -> Error {
+        self.0.retry_after = Some(rest);
+        self
+    }
+
     /// Adds the cause. Its text must not contain a secret.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Source>) -> Error {
@@ -107,7 +144,7 @@ impl Error {
 
     /// The same once more, for somebody else who has to be told: its cause as a text.
     pub(crate) fn again(&self) -> Error {
-        let Inner { kind, operation, message, name, engine, hint, source } = &*self.0;
+        let Inner { kind, operation, message, name, engine, hint, retry_after, source } = &*self.0;
         Error(Box::new(Inner {
             kind: *kind,
             operation,
@@ -115,6 +152,7 @@ impl Error {
             name: name.clone(),
             engine: engine.clone(),
             hint: hint.clone(),
+            retry_after: *retry_after,
             source: source.as_ref().map(|source| source.to_string().into()),
         }))
     }
@@ -146,7 +184,13 @@ impl Error {
 
     /// What the reader could do about it, if that can be said.
     pub fn hint_text(&self) -> Option<&str> {
-        self.0.hint.as_deref()
+        self.0.hint.as_deref().or(Some(self.0.kind.usual_hint()))
+    }
+
+    /// How long to wait before the same call may succeed, if the engine says so: after a restart it grants nothing until
+    /// the leases from before must have ended.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
     }
 }
 
@@ -169,7 +213,7 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} in {self}", self.0.kind)?;
-        self.0.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+        self.hint_text().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
     }
 }
 

@@ -28,11 +28,26 @@
 //! between its last look and its write: if a double write would hurt, check [`Guard::fence`] where the write happens
 //! (see [`fence`]). What each engine promises beyond that is [`Guarantees`](driver::Guarantees).
 //!
+//! # Features and engines
+//! No feature is on by default; the memory engine is always there. Each engine's page begins with what one writes.
+//!
+//! | feature | engine | address | shared by | page |
+//! |---|---|---|---|---|
+//! | – | memory | `memory:` | tasks of one process | [`drivers::memory`] |
+//! | `sqlite` | one SQLite file | `sqlite:/path` | processes of one host: Linux, macOS | `drivers::sqlite` |
+//! | `redis` | Redis, Valkey: one server, Sentinel, Cluster | `redis://host` | machines | `drivers::redis` |
+//! | `redis` | 3, 5 or 7 Redis servers | `redlock://a,b,c` | machines | `drivers::redlock` |
+//! | `postgres` | PostgreSQL | `postgres://user@host/database` | machines | `drivers::postgres` |
+//! | `mysql` | MariaDB, MySQL | `mysql://user@host/database` | machines | `drivers::mysql` |
+//! | `etcd`, `etcd-tls` | etcd | `etcd://a,b,c`, `etcds://…` | machines, and `etcdctl lock` | `drivers::etcd` |
+//! | `zookeeper`, `zookeeper-tls` | ZooKeeper | `zookeeper://a,b,c/path`, `zookeepers://…` | machines, Curator and kazoo | `drivers::zookeeper` |
+//!
 //! # Where things live
 //! [`Locks`] and the primitives are for users; [`driver`] and [`mod@line`] are for authors of engines; everything in between
 //! (waiting, renewing, losing) is private and written once.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[macro_use]
 mod mutant;
@@ -56,12 +71,14 @@ mod model;
 mod name;
 mod owner;
 mod pause;
+mod platform;
 mod primitive;
 #[cfg(test)]
 mod simulation;
 mod sync;
 pub mod time;
 mod url;
+mod words;
 
 pub use builder::Builder;
 pub use error::{Error, ErrorKind, LossReason, Lost, Result};

@@ -11,7 +11,7 @@ use crate::drivers::memory::Memory;
 use crate::drivers::sqlite::SqliteConfig;
 use crate::error::Result;
 use crate::hold::client::{Client, Departures};
-use crate::line::{LineView, Ticket};
+use crate::line::{LineView, Shut, Ticket};
 use crate::name::Name;
 use crate::owner::Owner;
 use crate::primitive::{All, Asking, Election, Mutex, RwLock, Semaphore};
@@ -92,6 +92,20 @@ impl Locks {
         self.client.driver.guarantees()
     }
 
+    /// Whether nobody gets any lock yet although the engine is up: for a while after a restart, in which it may have forgotten
+    /// holders, those who wait keep waiting, and whoever only tries is told so. As far as is known without asking the engine.
+    pub fn shut(&self) -> Option<Shut> {
+        self.client.driver.shut(None)
+    }
+
+    /// The same for one lock: an engine of several parts may be shut in part.
+    ///
+    /// # Errors
+    /// A bad name.
+    pub fn shut_for(&self, name: &str) -> Result<Option<Shut>> {
+        Ok(self.client.driver.shut(Some(&self.engine_name(name)?)))
+    }
+
     pub(crate) fn departures(&self) -> Arc<Departures> {
         self.client.departures.clone()
     }
@@ -166,13 +180,20 @@ impl Locks {
     pub async fn show(&self, name: &str) -> Result<LineView> {
         let asked = self.engine_name(name)?;
         let found = self.look(&Query::Name(asked.clone())).await.map_err(|e| e.about(&asked))?;
-        let line = found.into_iter().next().unwrap_or_else(|| LineView::free(asked));
+        let line = found.into_iter().next().unwrap_or_else(|| {
+            let shut = self.client.driver.shut(Some(&asked));
+            LineView { shut, ..LineView::free(asked) }
+        });
         Ok(LineView { name: Name::new(name)?, ..line })
     }
 
     async fn look(&self, query: &Query) -> Result<Vec<LineView>> {
         self.client.check_open("view")?;
-        self.client.ask("view", self.client.driver.view(query)).await
+        let mut lines = self.client.ask("view", self.client.driver.view(query)).await?;
+        for line in &mut lines {
+            line.shut = self.client.driver.shut(Some(&line.name));
+        }
+        Ok(lines)
     }
 
     /// Shows out the claim that has this ticket, if it is still there; answers whether it was.
@@ -204,6 +225,9 @@ impl Locks {
     ///
     /// Afterwards the client and all its clones refuse to lock, and its guards are lost. Call it before the process ends:
     /// a process that just exits leaves its places to their leases.
+    ///
+    /// In a service: stop accepting requests, finish those that were accepted, end the tasks that wait for locks, then call this.
+    /// Guards that were dropped before have left when it returns.
     ///
     /// A lock that is being asked for is waited for until the engine has answered. So drop what you no longer poll before.
     ///

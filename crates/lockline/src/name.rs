@@ -37,7 +37,8 @@ impl Name {
             None
         };
         match problem {
-            Some(message) => Err(Error::new(ErrorKind::Invalid, "name", message)),
+            Some(message) => Err(Error::new(ErrorKind::Invalid, "name", message)
+                .hint("a name is any text of 1 to 512 bytes, such as orders/42")),
             None if prefix.is_empty() => Ok(Name(text.into())),
             None => Ok(Name(format!("{prefix}{text}").into())),
         }

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::platform;
+
 /// A point in time: microseconds on a clock whose origin does not matter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
@@ -52,21 +54,15 @@ fn micros(d: Duration) -> u64 {
 
 /// The clock that leases are counted on in this process.
 ///
-/// `CLOCK_BOOTTIME` goes on counting while the machine sleeps; `std::time::Instant` does not, so a guard that relied
-/// on it would wake from a suspend still believing in a lease that ended hours ago.
+/// It goes on counting while the machine sleeps (`CLOCK_BOOTTIME` on Linux); `std::time::Instant` does not on Linux and
+/// macOS, so a guard that relied on it would wake from a suspend still believing in a lease that ended hours ago.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
 impl BootClock {
     /// The present moment.
     pub fn now(self) -> Time {
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        let clock = rustix::time::ClockId::Boottime;
-        // Elsewhere the monotonic clock is the best there is; on macOS it does count sleep.
-        #[cfg(not(any(target_os = "linux", target_os = "android")))]
-        let clock = rustix::time::ClockId::Monotonic;
-        let now = rustix::time::clock_gettime(clock);
-        Time(now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000)
+        Time(micros(platform::since_boot()))
     }
 }
 

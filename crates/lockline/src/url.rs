@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+use crate::drivers::{manifest_line, missing_feature};
 use crate::error::{Error, ErrorKind, Result};
 use crate::primitive::check_lease;
 
@@ -22,14 +23,16 @@ pub struct EngineUrl {
 }
 
 /// The schemes of the design, for the nearest one to be named when a scheme is misspelt.
-const SCHEMES: &[&str] = &[
+pub(crate) const SCHEMES: &[&str] = &[
     "memory",
     "sqlite",
     "redis",
     "redis+unix",
     "rediss",
     "redis-sentinel",
+    "rediss-sentinel",
     "redis-cluster",
+    "rediss-cluster",
     "redlock",
     "mysql",
     "postgres",
@@ -38,6 +41,25 @@ const SCHEMES: &[&str] = &[
     "etcd",
     "etcds",
 ];
+
+/// Other words for the same engine.
+const ALIASES: &[(&str, &str)] = &[
+    ("postgresql", "postgres"),
+    ("mariadb", "mysql"),
+    ("valkey", "redis"),
+    ("valkey+unix", "redis+unix"),
+    ("valkeys", "rediss"),
+    ("valkey-sentinel", "redis-sentinel"),
+    ("valkeys-sentinel", "rediss-sentinel"),
+    ("valkey-cluster", "redis-cluster"),
+    ("valkeys-cluster", "rediss-cluster"),
+];
+
+/// The scheme that the drivers know.
+pub(crate) fn canonical(scheme: &str) -> String {
+    let scheme = scheme.to_ascii_lowercase();
+    ALIASES.iter().find(|(other, _)| *other == scheme).map_or(scheme, |(_, known)| (*known).to_owned())
+}
 
 impl EngineUrl {
     /// Parses an address.
@@ -54,7 +76,7 @@ impl EngineUrl {
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut url = EngineUrl {
-            scheme: scheme.to_ascii_lowercase(),
+            scheme: canonical(scheme),
             user: None,
             password: None,
             hosts: Vec::new(),
@@ -78,12 +100,12 @@ impl EngineUrl {
             self.user = Some(decoded(user)?).filter(|user| !user.is_empty());
             self.password = password.map(decoded).transpose()?;
         }
-        self.hosts = hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect();
+        self.hosts = hosts.split(',').filter(|host| !host.is_empty()).map(host_of).collect::<Result<_>>()?;
         self.path = decoded(path)?;
         Ok(())
     }
 
-    /// The scheme, in lower case.
+    /// The scheme, in lower case; of those that mean the same always the same one.
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
@@ -98,7 +120,7 @@ impl EngineUrl {
         self.password.as_deref()
     }
 
-    /// Hosts with their ports, as written.
+    /// Hosts with their ports, as written; a path, where the folder of a Unix socket was written with `%2F`.
     pub fn hosts(&self) -> &[String] {
         &self.hosts
     }
@@ -141,7 +163,8 @@ impl EngineUrl {
     pub fn finish(&self) -> Result<()> {
         match self.query.first() {
             Some((key, _)) if !self.may_be_secret && is_word(key) => {
-                Err(bad(format!("{} has no option {key:?}", self.scheme)))
+                Err(bad(format!("{} has no option {key:?}", self.scheme))
+                    .hint("every engine has lease= and prefix=; its guide lists the others"))
             }
             Some(_) => Err(bad(format!("{} has no such option as one of these", self.scheme))
                 .hint("in a password, ? is written %3F, & is %26, # is %23 and @ is %40")),
@@ -151,12 +174,18 @@ impl EngineUrl {
 
     /// The error for a scheme that no driver here answers to.
     pub(crate) fn unknown_scheme(&self) -> Error {
-        if SCHEMES.contains(&self.scheme.as_str()) {
-            return bad(format!("this build has no driver for {:?}", self.scheme)).hint(known_schemes());
+        if let Some(feature) = missing_feature(&self.scheme) {
+            let line = manifest_line(feature);
+            return bad(format!("this build has no driver for {:?}", self.scheme))
+                .hint(format!("its Cargo.toml needs the line {line}; {}", known_schemes()));
         }
-        let nearest =
-            SCHEMES.iter().min_by_key(|known| strsim::levenshtein(known, &self.scheme)).unwrap_or(&"sqlite");
-        bad(format!("there is no engine {:?}; did you mean {nearest:?}?", self.scheme)).hint(known_schemes())
+        // What differs in more than half of its letters was not meant.
+        let distance = |known: &&&str| strsim::osa_distance(known, &self.scheme);
+        let near = |known: &&&str| distance(known) * 2 <= known.len().max(self.scheme.len());
+        let all = SCHEMES.iter().chain(ALIASES.iter().map(|(other, _)| other));
+        let nearest = all.filter(near).min_by_key(distance);
+        let meant = nearest.map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
+        bad(format!("there is no engine {:?}{meant}", self.scheme)).hint(known_schemes())
     }
 }
 
@@ -182,6 +211,31 @@ fn known_schemes() -> String {
         built.push("postgres://user@host/database");
     }
     format!("this build knows {}", built.join(" and "))
+}
+
+/// A host with its port, as it may be looked up. What cannot be one is refused here, before anybody asks for it by name.
+pub(crate) fn host_of(text: &str) -> Result<String> {
+    let refused = || {
+        bad("one of its hosts is no host").hint(
+            "a host is a name such as db-1.internal, 192.0.2.7 or [2001:db8::7], each with :PORT or without",
+        )
+    };
+    if text.contains('%') {
+        let path = decoded(text)?;
+        let is_path = path.starts_with('/') && !path.contains('%');
+        return if is_path { Ok(path) } else { Err(refused()) };
+    }
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or_else(refused)?;
+            host.parse::<std::net::Ipv6Addr>().map_err(|_| refused())?;
+            ("", rest)
+        }
+        None => text.find(':').map_or((text, ""), |colon| text.split_at(colon)),
+    };
+    let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
+    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| !port.contains(':'));
+    if is_name && is_port && !host.contains("..") { Ok(text.to_owned()) } else { Err(refused()) }
 }
 
 fn parse_query(query: &str) -> Result<Vec<(String, String)>> {
@@ -220,6 +274,7 @@ fn decoded(text: &str) -> Result<String> {
 /// A bad address is never repeated in the message: it may contain a password, perhaps in the wrong place.
 fn bad(problem: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, "url", format!("not an engine's address: {}", problem.into()))
+        .hint("it looks like sqlite:/path/to/file or redis://user:password@host:6379/0?lease=10s")
 }
 
 impl fmt::Display for EngineUrl {
@@ -278,7 +333,44 @@ mod tests {
         }
         let url = EngineUrl::parse("redis://u:c4nary@h/0").unwrap();
         assert!(!format!("{url} {url:?} {:?}", url.unknown_scheme()).contains(canary));
-        assert!(EngineUrl::parse("redsi://h").unwrap().unknown_scheme().to_string().contains("\"redis\""));
+        let unknown = |text: &str| EngineUrl::parse(text).unwrap().unknown_scheme().to_string();
+        assert!(unknown("redsi://h").contains("did you mean \"redis\""));
+        assert!(unknown("postgress://h").contains("did you mean \"postgres\""));
+        for far in ["mongodb://h", "frobnicate:", "http://h"] {
+            assert!(!unknown(far).contains("did you mean"), "{far}: {}", unknown(far));
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_never_looked_up() {
+        for scheme in
+            ["redis", "rediss", "redis-cluster", "redlock", "postgres", "mysql", "etcd", "zookeeper"]
+        {
+            for host in ["[half", "host name", "%zz", "a..b", "h:1:2", "[::1]x", "[x]", "h\"", "hö", "a%2Fb"]
+            {
+                let error = EngineUrl::parse(&format!("{scheme}://u:c4nary@{host}/d")).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Invalid, "{scheme} {host}");
+                assert!(error.hint_text().is_some() && !format!("{error:?}").contains("c4nary"), "{error:?}");
+            }
+        }
+        for host in ["h", "h:1", "a_b-c.d.", "192.0.2.7:1", "[::1]", "[::1]:1", ":1"] {
+            assert_eq!(EngineUrl::parse(&format!("redis://{host}")).unwrap().hosts(), [host]);
+        }
+        assert_eq!(EngineUrl::parse("postgres://%2Frun%2Fpg/d").unwrap().hosts(), ["/run/pg"]);
+    }
+
+    #[test]
+    fn engines_answer_to_the_names_that_people_have() {
+        for (written, known) in [
+            ("postgresql://h", "postgres"),
+            ("MariaDB://h", "mysql"),
+            ("valkey://h", "redis"),
+            ("valkeys://h", "rediss"),
+            ("valkey-cluster://h", "redis-cluster"),
+            ("valkeys-sentinel://h/m", "rediss-sentinel"),
+        ] {
+            assert_eq!(EngineUrl::parse(written).unwrap().scheme(), known, "{written}");
+        }
     }
 
     #[test]

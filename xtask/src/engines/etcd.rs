@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::launch::Launch;
+use super::toolchain::{Toolchain, version_in};
 use super::{Started, apt};
 
 /// Somebody else may take a port between our finding it free and the server's listening on it.
@@ -24,12 +25,12 @@ pub(super) fn install() -> Result<()> {
     if missing.is_empty() { Ok(()) } else { apt::install(&missing) }
 }
 
-pub(super) fn start(home: &Path) -> Result<Started> {
-    start_members(home, 1)
+pub(super) fn start(tools: &Toolchain, home: &Path) -> Result<Started> {
+    start_members(tools, home, 1)
 }
 
-pub(super) fn start_cluster(home: &Path) -> Result<Started> {
-    start_members(home, 3)
+pub(super) fn start_cluster(tools: &Toolchain, home: &Path) -> Result<Started> {
+    start_members(tools, home, 3)
 }
 
 /// Where a member listens, for clients and for the others.
@@ -39,15 +40,17 @@ struct Member {
     peers: SocketAddr,
 }
 
-fn start_members(home: &Path, count: usize) -> Result<Started> {
+fn start_members(tools: &Toolchain, home: &Path, count: usize) -> Result<Started> {
     for attempt in 0..PORTS {
         let home = home.join(format!("attempt-{attempt}"));
         std::fs::create_dir(&home)?;
         let members = free_ports(count)?;
-        let (mut processes, launches) = spawn_all(&home, &members)?;
+        let (mut processes, launches) = spawn_all(tools, &home, &members)?;
         if answer(&mut processes, &members) {
             let hosts: Vec<_> = members.iter().map(|member| member.clients.to_string()).collect();
-            return Ok(Started { url: Some(format!("etcd://{}", hosts.join(","))), processes, launches });
+            let url = Some(format!("etcd://{}", hosts.join(",")));
+            let version = version_in(&get(members[0].clients, "/version")?).unwrap_or_default();
+            return Ok(Started { url, processes, launches, version });
         }
         for process in &mut processes {
             let _ = process.kill();
@@ -66,7 +69,8 @@ fn free_ports(count: usize) -> Result<Vec<Member>> {
     Ok(ports.chunks(2).map(|two| Member { clients: two[0], peers: two[1] }).collect())
 }
 
-fn spawn_all(home: &Path, members: &[Member]) -> Result<(Vec<Child>, Vec<Launch>)> {
+fn spawn_all(tools: &Toolchain, home: &Path, members: &[Member]) -> Result<(Vec<Child>, Vec<Launch>)> {
+    let program = tools.program("etcd")?;
     let cluster: Vec<_> =
         members.iter().enumerate().map(|(nth, member)| format!("m{nth}=http://{}", member.peers)).collect();
     let one = |(nth, member): (usize, &Member)| -> Result<(Child, Launch)> {
@@ -74,7 +78,7 @@ fn spawn_all(home: &Path, members: &[Member]) -> Result<(Vec<Child>, Vec<Launch>
         let log = std::fs::File::create(&log_path)?;
         let data = home.join(format!("data-{nth}"));
         let (clients, peers) = (format!("http://{}", member.clients), format!("http://{}", member.peers));
-        let mut command = Command::new("etcd");
+        let mut command = Command::new(&program);
         command
             .args(["--name", &format!("m{nth}"), "--initial-cluster", &cluster.join(",")])
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
@@ -112,12 +116,17 @@ fn answer(processes: &mut [Child], members: &[Member]) -> bool {
 
 /// It says so only with a leader.
 fn is_healthy(address: SocketAddr) -> std::io::Result<bool> {
+    Ok(get(address, "/health")?.contains("\"health\":\"true\""))
+}
+
+/// What it answers, without its head.
+fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-    write!(stream, "GET /health HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    Ok(answer.contains("\"health\":\"true\""))
+    Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -132,7 +141,7 @@ mod tests {
             return;
         }
         let home = tempfile::tempdir().unwrap();
-        let mut started = start_cluster(home.path()).unwrap();
+        let mut started = start_cluster(&Toolchain::system(), home.path()).unwrap();
         let hosts = started.url.as_deref().and_then(|url| url.strip_prefix("etcd://")).unwrap();
         assert_eq!(hosts.split(',').count(), 3);
         for process in &mut started.processes {

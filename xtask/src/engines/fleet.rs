@@ -14,6 +14,9 @@ use signal_hook::iterator::Signals;
 use super::{Engine, Started, apt, named};
 use crate::{shell, workspace};
 
+/// What tests read.
+const VARIABLE: &str = "LOCKLINE_TEST_ENGINES";
+
 /// The processes to stop when this program is told to end.
 static RUNNING: Mutex<Vec<Process>> = Mutex::new(Vec::new());
 
@@ -31,11 +34,7 @@ static STARTS: Mutex<()> = Mutex::new(());
 /// Installs what is missing, for whoever will need it soon. Whoever needs it before that waits.
 pub(crate) fn install(engines: impl IntoIterator<Item = &'static Engine>) -> Result<()> {
     let _starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
-    engines.into_iter().try_for_each(install_one)
-}
-
-fn install_one(engine: &'static Engine) -> Result<()> {
-    (engine.install)().with_context(|| format!("cannot install {}", engine.name))
+    engines.into_iter().try_for_each(|engine| engine.toolchain().map(drop))
 }
 
 impl Fleet {
@@ -56,10 +55,11 @@ impl Fleet {
         let dir = tempfile::Builder::new().prefix("lockline-engines-").tempdir_in(folder)?;
         let mut fleet = Fleet { started: Vec::new(), _dir: dir };
         for engine in engines {
-            install_one(engine)?;
+            let tools = engine.toolchain()?;
             let home = fleet._dir.path().join(engine.name);
             std::fs::create_dir(&home)?;
-            let started = (engine.start)(&home).with_context(|| format!("cannot start {}", engine.name))?;
+            let started =
+                (engine.start)(&tools, &home).with_context(|| format!("cannot start {}", engine.name))?;
             let processes = started.processes.iter().filter_map(|child| Process::of(child.id()));
             RUNNING.lock().unwrap_or_else(PoisonError::into_inner).extend(processes);
             fleet.started.push((engine, started));
@@ -67,15 +67,23 @@ impl Fleet {
         Ok(fleet)
     }
 
+    fn one(&self, name: &str) -> Option<&(&'static Engine, Started)> {
+        self.started.iter().find(|(engine, _)| engine.name == name)
+    }
+
+    /// The version that one of them says it has.
+    pub(crate) fn version(&self, name: &str) -> Option<&str> {
+        Some(self.one(name)?.1.version.as_str())
+    }
+
     /// Where one of them listens.
     pub(crate) fn url(&self, name: &str) -> Option<String> {
-        let (_, started) = self.started.iter().find(|(engine, _)| engine.name == name)?;
-        started.url.clone()
+        self.one(name)?.1.url.clone()
     }
 
     /// The servers of one of them and how they are started again, as the torturer reads it.
     pub(crate) fn site(&self, name: &str) -> Option<serde_json::Value> {
-        let (_, started) = self.started.iter().find(|(engine, _)| engine.name == name)?;
+        let (_, started) = self.one(name)?;
         let servers: Vec<_> = started
             .processes
             .iter()
@@ -85,19 +93,26 @@ impl Fleet {
         Some(serde_json::json!({ "url": started.url, "servers": servers }))
     }
 
-    /// What tests read: the servers there are, and where. Embedded engines need none and always run.
+    /// What tests read: the servers there are, and where. Embedded engines need none and always run. Other releases of an engine
+    /// are not among them: they have a run of its tests to themselves, see [`Fleet::environment_of`].
     pub(crate) fn environment(&self) -> (&'static str, String) {
-        let servers = self
-            .started
-            .iter()
-            .filter_map(|(engine, started)| started.url.as_ref().map(|url| format!("{}={url}", engine.name)));
-        ("LOCKLINE_TEST_ENGINES", servers.collect::<Vec<_>>().join(" "))
+        let usual = self.started.iter().filter(|(engine, _)| engine.name == engine.like);
+        let servers =
+            usual.filter_map(|(engine, started)| Some(format!("{}={}", engine.name, started.url.as_ref()?)));
+        (VARIABLE, servers.collect::<Vec<_>>().join(" "))
+    }
+
+    /// What the tests of an engine read if this one is to take its place.
+    pub(crate) fn environment_of(&self, name: &str) -> Result<(&'static str, String)> {
+        let (engine, started) = self.one(name).with_context(|| format!("{name} was not started"))?;
+        let url = started.url.as_ref().context("it has no address")?;
+        Ok((VARIABLE, format!("{}={url}", engine.like)))
     }
 
     /// One line per engine, for people.
     pub(crate) fn description(&self) -> Vec<String> {
         let line = |(engine, started): &(&Engine, Started)| match &started.url {
-            Some(url) => format!("{}: {url}", engine.name),
+            Some(url) => format!("{}: {}, {url}", engine.name, started.version),
             None => format!("{}: embedded, nothing to start", engine.name),
         };
         self.started.iter().map(line).collect()
@@ -261,9 +276,9 @@ mod tests {
 
     #[test]
     fn a_fleet_stops_what_it_started() {
-        fn sleeper(_: &Path) -> Result<Started> {
+        fn sleeper(_: &super::super::Toolchain, _: &Path) -> Result<Started> {
             let child = std::process::Command::new("sleep").arg("600").spawn()?;
-            Ok(Started { url: Some("sleep://".to_owned()), processes: vec![child], launches: Vec::new() })
+            Ok(Started { url: Some("sleep://".to_owned()), processes: vec![child], ..Started::default() })
         }
         static SLEEPER: Engine = Engine::server("sleeper", "", || Ok(()), sleeper);
         let fleet = Fleet::start(&[&SLEEPER]).unwrap();

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::launch::Launch;
+use super::toolchain::{Toolchain, version_in};
 use super::{Started, apt};
 
 /// How long a server may take to answer; it takes a second.
@@ -33,7 +34,7 @@ wal_retrieve_retry_interval=100ms
 ";
 
 pub(super) fn install() -> Result<()> {
-    if programs().is_some() {
+    if Toolchain::system().postgres().is_some() {
         return Ok(());
     }
     // Without this the package makes a server of its own.
@@ -46,24 +47,25 @@ pub(super) fn install() -> Result<()> {
     apt::install(&["postgresql-15", "postgresql-client-15"])
 }
 
-pub(super) fn start(home: &Path) -> Result<Started> {
-    let server = Server::start(home)?;
-    Ok(started(server.url(), [server]))
+pub(super) fn start(tools: &Toolchain, home: &Path) -> Result<Started> {
+    let server = Server::start(tools, home)?;
+    let version = server.version()?;
+    Ok(started(server.url(), [server], version))
 }
 
-fn started(url: String, servers: impl IntoIterator<Item = Server>) -> Started {
+fn started(url: String, servers: impl IntoIterator<Item = Server>, version: String) -> Started {
     let (processes, launches) = servers.into_iter().map(|server| (server.process, server.launch)).unzip();
-    Started { url: Some(url), processes, launches }
+    Started { url: Some(url), processes, launches, version }
 }
 
 pub(super) fn install_pooled() -> Result<()> {
     install()?;
-    if pooler().is_some() { Ok(()) } else { apt::install(&["pgbouncer"]) }
+    if Toolchain::system().find("pgbouncer").is_some() { Ok(()) } else { apt::install(&["pgbouncer"]) }
 }
 
 /// A server behind a pooler that gives every transaction another session.
-pub(super) fn start_pooled(home: &Path) -> Result<Started> {
-    let server = Server::start(home)?;
+pub(super) fn start_pooled(tools: &Toolchain, home: &Path) -> Result<Started> {
+    let server = Server::start(tools, home)?;
     let port = free_port()?;
     let settings = home.join("pgbouncer.ini");
     let text = format!(
@@ -75,32 +77,31 @@ pub(super) fn start_pooled(home: &Path) -> Result<Started> {
     std::fs::write(&settings, text)?;
     let log_path = home.join("pgbouncer.log");
     let log = File::create(&log_path)?;
-    let mut command = as_postgres(pooler().context("pgbouncer is not there")?);
+    let mut command = as_postgres(tools.program("pgbouncer")?);
     command.arg(&settings).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let launch = Launch::of("pgbouncer", port, &command, home, &log_path);
-    let pooler = Server { port, process: command.spawn().context("pgbouncer")?, launch };
+    let process = command.spawn().context("pgbouncer")?;
+    let pooler = Server { port, process, launch, psql: server.psql.clone() };
     until(|| pooler.ask("SELECT 1").is_ok()).with_context(|| {
         let log = std::fs::read_to_string(home.join("pgbouncer.log")).unwrap_or_default();
         format!("pgbouncer does not answer:\n{log}")
     })?;
     // Ended first, as it was started last.
     let url = format!("{}?pooler=transaction", pooler.url());
-    Ok(started(url, [pooler, server]))
-}
-
-fn pooler() -> Option<PathBuf> {
-    ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].map(PathBuf::from).into_iter().find(|path| path.is_file())
+    let own = tools.version_of("pgbouncer").context("pgbouncer tells no version")?;
+    let version = format!("{own}, PostgreSQL {}", server.version()?);
+    Ok(started(url, [pooler, server], version))
 }
 
 /// A server and a standby that has every commit before it is answered.
-pub(super) fn start_with_standby(home: &Path) -> Result<Started> {
-    let primary = Server::start(home)?;
+pub(super) fn start_with_standby(tools: &Toolchain, home: &Path) -> Result<Started> {
+    let primary = Server::start(tools, home)?;
     let data = home.join("standby");
     std::fs::create_dir(&data)?;
     std::fs::set_permissions(&data, Permissions::from_mode(0o700))?;
     give_to_postgres(&data)?;
     let from = format!("host=127.0.0.1 port={} user=postgres application_name=standby", primary.port);
-    let mut copy = as_postgres(programs().context("PostgreSQL is not there")?.join("pg_basebackup"));
+    let mut copy = as_postgres(programs(tools)?.join("pg_basebackup"));
     copy.args(["-c", "fast", "-X", "stream", "-R", "-N", "-C", "-S", "standby", "-d", &from, "-D"])
         .arg(&data);
     ensure!(copy.status()?.success(), "pg_basebackup failed");
@@ -108,7 +109,7 @@ pub(super) fn start_with_standby(home: &Path) -> Result<Started> {
     let settings = data.join("postgresql.conf");
     let text = std::fs::read_to_string(&settings)?;
     std::fs::write(&settings, format!("{text}\nunix_socket_directories='{}'\n", data.display()))?;
-    let standby = Server::run(home, &data)?;
+    let standby = Server::run(tools, home, &data)?;
     primary.ask("ALTER SYSTEM SET synchronous_standby_names = 'standby'")?;
     primary.ask("SELECT pg_reload_conf()")?;
     let in_step = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
@@ -119,17 +120,20 @@ pub(super) fn start_with_standby(home: &Path) -> Result<Started> {
         primary.port, standby.port
     );
     // The primary first: it gives its last commits to the standby, and without one it would wait.
-    Ok(started(url, [primary, standby]))
+    let version = primary.version()?;
+    Ok(started(url, [primary, standby], version))
 }
 
 struct Server {
     port: u16,
     process: Child,
     launch: Launch,
+    /// The client of the same release.
+    psql: PathBuf,
 }
 
 impl Server {
-    fn start(home: &Path) -> Result<Server> {
+    fn start(tools: &Toolchain, home: &Path) -> Result<Server> {
         // The server does not run as root, and everything it needs must be reachable for it.
         for folder in home.ancestors().take(2) {
             std::fs::set_permissions(folder, Permissions::from_mode(0o755))?;
@@ -137,7 +141,7 @@ impl Server {
         let data = home.join("data");
         std::fs::create_dir(&data)?;
         give_to_postgres(&data)?;
-        let mut init = as_postgres(programs().context("PostgreSQL is not there")?.join("initdb"));
+        let mut init = as_postgres(programs(tools)?.join("initdb"));
         init.arg("-D").arg(&data).args([
             "-U",
             "postgres",
@@ -156,19 +160,19 @@ impl Server {
             format!("{text}\n{SETTINGS}unix_socket_directories='{}'\n", data.display()),
         )?;
         give_to_postgres(home)?;
-        Server::run(home, &data)
+        Server::run(tools, home, &data)
     }
 
-    fn run(home: &Path, data: &Path) -> Result<Server> {
+    fn run(tools: &Toolchain, home: &Path, data: &Path) -> Result<Server> {
         let port = free_port()?;
         let name = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let log_path = home.join(format!("{name}.log"));
         let log = File::create(&log_path)?;
-        let mut server = as_postgres(programs().context("PostgreSQL is not there")?.join("postgres"));
+        let mut server = as_postgres(programs(tools)?.join("postgres"));
         server.arg("-D").arg(data).args(["-p", &port.to_string()]);
         let launch = Launch::of("postgres", port, &server, data, &log_path);
         let process = server.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let server = Server { port, process, launch };
+        let server = Server { port, process, launch, psql: programs(tools)?.join("psql") };
         until(|| server.ask("SELECT 1").is_ok()).with_context(|| {
             let log = std::fs::read_to_string(home.join(format!("{name}.log"))).unwrap_or_default();
             format!("postgres does not answer:\n{log}")
@@ -180,9 +184,13 @@ impl Server {
         format!("postgres://postgres@127.0.0.1:{}/{DATABASE}", self.port)
     }
 
+    fn version(&self) -> Result<String> {
+        version_in(&self.ask("SHOW server_version")?).context("the server tells no version")
+    }
+
     fn ask(&self, statement: &str) -> Result<String> {
         let port = self.port.to_string();
-        let out = Command::new(programs().context("PostgreSQL is not there")?.join("psql"))
+        let out = Command::new(&self.psql)
             .args([
                 "-X",
                 "-A",
@@ -204,15 +212,9 @@ impl Server {
     }
 }
 
-/// Where the programs of the newest version are.
-fn programs() -> Option<PathBuf> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
-        .ok()?
-        .filter_map(|version| Some(version.ok()?.path().join("bin")))
-        .filter(|folder| folder.join("postgres").is_file())
-        .collect();
-    found.sort();
-    found.pop()
+/// Not by their names alone: the distribution has wrappers of the same names for some of them.
+fn programs(tools: &Toolchain) -> Result<PathBuf> {
+    tools.postgres().context("PostgreSQL is not there")
 }
 
 /// The server refuses to run as root. `setpriv` becomes the program it runs, so that the process is ours to end.
@@ -257,16 +259,19 @@ mod tests {
 
     #[test]
     fn a_pooler_and_a_standby_start_and_answer() {
-        if programs().is_none() || pooler().is_none() {
+        let tools = Toolchain::system();
+        if tools.postgres().is_none() || tools.find("pgbouncer").is_none() {
             // `cargo xtask test` installs them before it runs this. Written past the test harness.
             std::io::stderr().write_all(b"left out: there is no postgres, or no pgbouncer\n").unwrap();
             return;
         }
-        for (start, hosts) in [(start_pooled as fn(&Path) -> Result<Started>, 1), (start_with_standby, 2)] {
+        for (start, hosts) in
+            [(start_pooled as fn(&Toolchain, &Path) -> Result<Started>, 1), (start_with_standby, 2)]
+        {
             let parent = tempfile::tempdir().unwrap();
             let home = parent.path().join("home");
             std::fs::create_dir(&home).unwrap();
-            let mut started = start(&home).unwrap();
+            let mut started = start(&tools, &home).unwrap();
             assert_eq!(started.url.unwrap().split("127.0.0.1:").count() - 1, hosts);
             for process in &mut started.processes {
                 let pid = rustix::process::Pid::from_child(process);

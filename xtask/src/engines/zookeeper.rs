@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::launch::Launch;
+use super::toolchain::{Toolchain, version_in};
 use super::{Started, apt};
 
 /// Debian's server without its wrapper, which would bring a whole desktop's Java along.
@@ -26,16 +27,31 @@ pub(super) fn install() -> Result<()> {
 }
 
 /// One server.
-pub(super) fn start(home: &Path) -> Result<Started> {
-    ensemble(home, 1)
+pub(super) fn start(tools: &Toolchain, home: &Path) -> Result<Started> {
+    ensemble(tools, home, 1)
 }
 
 /// Three that elect one of them.
-pub(super) fn start_three(home: &Path) -> Result<Started> {
-    ensemble(home, 3)
+pub(super) fn start_three(tools: &Toolchain, home: &Path) -> Result<Started> {
+    ensemble(tools, home, 3)
 }
 
-fn ensemble(home: &Path, count: usize) -> Result<Started> {
+/// The version that the distribution's package has, if it is installed: its file is a link to the one that is used.
+pub(super) fn packaged_version() -> Option<String> {
+    let files = std::fs::read_dir("/usr/share/java").ok()?.filter_map(Result::ok);
+    let is_server = |name: &String| {
+        name.strip_prefix("zookeeper-").is_some_and(|rest| rest.starts_with(|of: char| of.is_ascii_digit()))
+    };
+    let names = files.filter_map(|file| file.file_name().into_string().ok());
+    version_in(&names.into_iter().find(is_server)?)
+}
+
+/// What the server is made of.
+fn class_path(tools: &Toolchain) -> String {
+    if tools.is_system() { JARS.join(":") } else { format!("{}/*", tools.root().display()) }
+}
+
+fn ensemble(tools: &Toolchain, home: &Path, count: usize) -> Result<Started> {
     // Held until all are found, so that no port is found twice.
     let free: Vec<TcpListener> =
         (0..count * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<_>>()?;
@@ -58,7 +74,7 @@ fn ensemble(home: &Path, count: usize) -> Result<Started> {
         std::fs::write(folder.join("myid"), (index + 1).to_string())?;
         std::fs::write(folder.join("zoo.cfg"), configuration(&folder, *port, &members))?;
         std::fs::write(folder.join("log4j.properties"), LOG)?;
-        let (process, launch) = spawn(&folder, *port)?;
+        let (process, launch) = spawn(tools, &folder, *port)?;
         started.processes.push(process);
         started.launches.push(launch);
     }
@@ -74,6 +90,7 @@ fn ensemble(home: &Path, count: usize) -> Result<Started> {
     }
     let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     started.url = Some(format!("zookeeper://{}", hosts.join(",")));
+    started.version = version_in(&asked(addresses[0], "srvr")?).unwrap_or_default();
     Ok(started)
 }
 
@@ -93,14 +110,15 @@ const LOG: &str = "log4j.rootLogger=WARN, CONSOLE\n\
     log4j.appender.CONSOLE.layout=org.apache.log4j.PatternLayout\n\
     log4j.appender.CONSOLE.layout.ConversionPattern=%d %p %c - %m%n\n";
 
-fn spawn(folder: &Path, port: u16) -> Result<(Child, Launch)> {
+fn spawn(tools: &Toolchain, folder: &Path, port: u16) -> Result<(Child, Launch)> {
     let log_path = folder.join("log");
     let log = std::fs::File::create(&log_path)?;
-    let class_path = format!("{}:{}", folder.display(), JARS.join(":"));
+    let class_path = format!("{}:{}", folder.display(), class_path(tools));
     let mut command = Command::new("java");
     command
         .args(["-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
         .args(["-Dzookeeper.forceSync=no", "-Dznode.container.checkIntervalMs=1000"])
+        .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         .args(["-cp", &class_path, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
         .arg(folder.join("zoo.cfg"))
         .stdin(Stdio::null())
@@ -126,12 +144,17 @@ fn all_serve(servers: &mut [Child], addresses: &[SocketAddr]) -> Result<()> {
 
 /// Whether it serves: without a quorum it answers, but names no mode.
 fn serves(address: SocketAddr) -> std::io::Result<bool> {
+    Ok(asked(address, "srvr")?.contains("Mode:"))
+}
+
+/// What it answers to one of its four-letter words.
+fn asked(address: SocketAddr, word: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-    stream.write_all(b"srvr")?;
+    stream.write_all(word.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    Ok(answer.contains("Mode:"))
+    Ok(answer)
 }
 
 #[cfg(test)]
@@ -146,7 +169,7 @@ mod tests {
             return;
         }
         let home = tempfile::tempdir().unwrap();
-        let mut started = start(home.path()).unwrap();
+        let mut started = start(&Toolchain::system(), home.path()).unwrap();
         let url = started.url.unwrap();
         let address = url.strip_prefix("zookeeper://").unwrap();
         assert!(serves(address.parse().unwrap()).unwrap());

@@ -4,14 +4,17 @@
 //! idle for half of the time.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::engines::{Engine, Fleet};
 use crate::shell;
 
 /// One program with tests in it.
@@ -24,11 +27,37 @@ pub(super) struct Program {
 }
 
 /// What a program said, from its beginning to its end.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Said {
     pub(super) name: String,
     pub(super) text: String,
-    pub(super) status: ExitStatus,
+    pub(super) end: End,
+    /// Its own server, and the version that it said it had.
+    pub(super) server: Option<&'static Engine>,
+    pub(super) version: String,
+    pub(super) seconds: u64,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum End {
+    #[default]
+    Running,
+    Ended(ExitStatus),
+    /// Nobody has its server's release, or nobody could be asked.
+    NotHad(String),
+    /// Its server did not start.
+    NotStarted(String),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Running => f.write_str("running"),
+            End::Ended(status) => status.fmt(f),
+            End::NotHad(why) | End::NotStarted(why) => write!(f, "not run: {why}"),
+        }
+    }
 }
 
 /// What cargo is asked for to build them.
@@ -78,21 +107,47 @@ impl Program {
     }
 }
 
-/// Runs commands, `at_once` at a time, in the order given; tells what each said as soon as it ends.
-pub(super) fn run(
-    commands: Vec<(String, Command)>,
-    at_once: usize,
-    mut tell: impl FnMut(Said) -> Result<()>,
-) -> Result<()> {
-    let queue = Mutex::new(VecDeque::from(commands));
+/// A program to be run, on the servers that run already or on one of its own.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) name: String,
+    pub(super) command: Command,
+    /// Started for this job and stopped after it.
+    pub(super) server: Option<&'static Engine>,
+}
+
+impl Job {
+    /// Runs it. If its server cannot be had or started, that is how it ended.
+    fn run(self) -> Result<Said> {
+        let Job { name, mut command, server } = self;
+        let Some(engine) = server else { return said(name, command) };
+        let ended = |end| Said { name: name.clone(), end, server, ..Said::default() };
+        let tools = match engine.toolchain() {
+            Ok(tools) => tools,
+            Err(error) => return Ok(ended(End::NotHad(format!("{error:#}")))),
+        };
+        match Fleet::start(&[engine]) {
+            Ok(fleet) => {
+                command.envs([fleet.environment_of(engine.name)?]).envs(tools.environment());
+                let version = fleet.version(engine.name).unwrap_or_default().to_owned();
+                Ok(Said { server, version, ..said(name, command)? })
+            }
+            Err(error) => Ok(ended(End::NotStarted(format!("{error:#}")))),
+        }
+    }
+}
+
+/// Runs jobs, `at_once` at a time, in the order given; tells what each said as soon as it ends.
+pub(super) fn run(jobs: Vec<Job>, at_once: usize, mut tell: impl FnMut(Said) -> Result<()>) -> Result<()> {
+    let queue = Mutex::new(VecDeque::from(jobs));
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..at_once {
             let sender = sender.clone();
             scope.spawn(move || {
-                while let Some((name, command)) = next() {
-                    if sender.send(said(name, command)).is_err() {
+                while let Some(job) = next() {
+                    if sender.send(job.run()).is_err() {
                         return;
                     }
                 }
@@ -105,6 +160,7 @@ pub(super) fn run(
 
 /// Runs one, with one pipe for both of its outputs, so that what it says stays in order.
 fn said(name: String, mut command: Command) -> Result<Said> {
+    let start = Instant::now();
     let (mut reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("cannot run {}", shell::shown(&command)))?;
@@ -112,8 +168,9 @@ fn said(name: String, mut command: Command) -> Result<Said> {
     drop(command);
     let mut text = Vec::new();
     reader.read_to_end(&mut text)?;
-    let status = child.wait()?;
-    Ok(Said { name, text: String::from_utf8_lossy(&text).into_owned(), status })
+    let end = End::Ended(child.wait()?);
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Ok(Said { name, text, end, seconds: start.elapsed().as_secs(), ..Said::default() })
 }
 
 #[cfg(test)]
@@ -146,12 +203,13 @@ mod tests {
         let talk = |word: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", &format!("echo {word} 1; sleep 0.1; echo {word} 2 >&2; test {word} = good")]);
-            (word.to_owned(), command)
+            Job { name: word.to_owned(), command, server: None }
         };
         let mut heard = Vec::new();
         let all = vec![talk("good"), talk("bad"), talk("good")];
         run(all, 2, |said| {
-            heard.push((said.name.clone(), said.text, said.status.success()));
+            let good = matches!(said.end, End::Ended(status) if status.success());
+            heard.push((said.name, said.text, good));
             Ok(())
         })
         .unwrap();

@@ -1,8 +1,12 @@
-//! MariaDB: `SELECT 1`, a row that is inserted and deleted, and the server's own fair queue (`GET_LOCK`).
+//! MariaDB and MySQL: `SELECT 1`, a row that is inserted and deleted, and the server's own fair queue (`GET_LOCK`).
 
 use anyhow::{Context, Result, ensure};
-use sqlx::mysql::MySqlConnection;
-use sqlx::{AssertSqlSafe, Connection, Executor, Row};
+use sqlx_core::connection::Connection;
+use sqlx_core::executor::Executor;
+use sqlx_core::raw_sql::raw_sql;
+use sqlx_core::row::Row;
+use sqlx_core::sql_str::AssertSqlSafe;
+use sqlx_mysql::MySqlConnection;
 use tokio::sync::Mutex;
 
 use super::{MOST_WORKERS, Server, Soon};
@@ -33,15 +37,22 @@ impl Bare {
         Ok(Bare { address, space, connection: Mutex::new(connection), sessions })
     }
 
-    async fn number(&self, statement: &str, column: usize) -> Result<Option<u64>> {
-        let statement = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
-        let row = statement.fetch_one(&mut *self.connection.lock().await).await?;
-        Ok(Some(row.try_get::<String, _>(column)?.parse()?))
+    async fn text(&self, statement: &'static str, column: usize) -> Result<String> {
+        let row = raw_sql(statement).fetch_one(&mut *self.connection.lock().await).await?;
+        Ok(row.try_get(column)?)
+    }
+
+    async fn number(&self, statement: &'static str, column: usize) -> Result<Option<u64>> {
+        Ok(Some(self.text(statement, column).await?.parse()?))
     }
 }
 
+const SETTINGS: &str = "SELECT CONCAT(@@version_comment, ' ', VERSION(), \
+     ': innodb_flush_log_at_trx_commit = ', @@innodb_flush_log_at_trx_commit, ', innodb_flush_method = ', @@innodb_flush_method, \
+     ', log_bin = ', @@log_bin, ', sync_binlog = ', @@sync_binlog)";
+
 async fn run(connection: &mut MySqlConnection, statement: String) -> Result<u64> {
-    Ok(sqlx::raw_sql(AssertSqlSafe(statement)).execute(connection).await?.rows_affected())
+    Ok(raw_sql(AssertSqlSafe(statement)).execute(connection).await?.rows_affected())
 }
 
 impl Server for Bare {
@@ -90,6 +101,10 @@ impl Server for Bare {
             run(session, format!("DO RELEASE_LOCK('{}/{name}')", self.space)).await?;
             Ok(())
         })
+    }
+
+    fn settings(&self) -> Soon<'_, Option<String>> {
+        Box::pin(async { self.text(SETTINGS, 0).await.map(Some) })
     }
 
     /// The driver's statements are prepared, and nobody else's.

@@ -13,6 +13,9 @@ use crate::engine::Site;
 const COUNTED: &str = "SELECT sum(calls)::bigint FROM pg_stat_statements \
      WHERE query LIKE 'SELECT \"lockline\".%' OR query LIKE '%UPDATE \"lockline\".lines SET%'";
 
+const SETTINGS: &str = "SELECT 'PostgreSQL ' || current_setting('server_version') || ': fsync = ' || current_setting('fsync') \
+     || ', synchronous_commit = ' || current_setting('synchronous_commit')";
+
 /// One pipelined connection with prepared statements, as the driver has it; and for advisory locks, which belong to a session,
 /// one for each worker.
 #[derive(Debug)]
@@ -116,6 +119,10 @@ impl Server for Bare {
             client.query_one(unlock, &[&key]).await?;
             Ok(())
         })
+    }
+
+    fn settings(&self) -> Soon<'_, Option<String>> {
+        Box::pin(async { Ok(Some(self.client.query_one(SETTINGS, &[]).await?.try_get(0)?)) })
     }
 
     fn commands(&self) -> Soon<'_, Option<u64>> {

@@ -14,11 +14,14 @@ use crate::child::{Child, by_signal};
 use crate::cli::{Children, RunArgs};
 use crate::engine::{Engine, on_runtime};
 use crate::exit::{Failure, code};
+use crate::json;
+use crate::label;
 use crate::nested;
 use crate::output::visible;
 use crate::parse::Permits;
 use crate::secret;
 use crate::signals::{Signals, Stopping, stop_ourselves};
+use crate::table::whom;
 use crate::talk::Talk;
 use crate::waiting::Waiting;
 
@@ -30,6 +33,8 @@ mod under_lock;
 
 /// How long to wait for the engine to hear that we go. After that the lease tells it.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// How long whoever did not get the lock waits to be told who has it.
+const LOOKED_FOR: Duration = Duration::from_millis(500);
 
 /// What to do, checked as far as it can be without touching anything.
 #[derive(Debug)]
@@ -69,8 +74,8 @@ impl Kind {
 pub(crate) fn run(args: RunArgs) -> ExitCode {
     let talk = Talk::of(&args);
     let planned = plan(args);
-    if planned.as_ref().is_ok_and(|plan| plan.engine.shows_its_secret()) {
-        talk.warn(secret::SHOWN, Some(secret::SHOWN_HINT));
+    if let Some((message, hint)) = planned.as_ref().ok().and_then(|plan| plan.engine.warning()) {
+        talk.warn(&message, Some(&hint));
     }
     match planned.and_then(|plan| on_runtime(carry_out(&plan, talk))) {
         Ok(code) => code.into(),
@@ -85,7 +90,7 @@ fn plan(args: RunArgs) -> Result<Plan, Failure> {
     let engine = Engine::of(args.engine.on)?;
     engine.check(&args.name)?;
     Ok(Plan {
-        owner: args.owner.unwrap_or_else(|| label_for(&args.command)),
+        owner: args.owner.unwrap_or_else(|| label::of(&args.command)),
         engine,
         name: args.name,
         kind: match args.permits {
@@ -104,21 +109,23 @@ fn plan(args: RunArgs) -> Result<Plan, Failure> {
     })
 }
 
-/// What others want to know first: which command it is that they wait for.
-fn label_for(command: &[OsString]) -> String {
-    let program = command.first().and_then(|program| std::path::Path::new(program).file_name());
-    let mut label = program.unwrap_or_default().to_string_lossy().into_owned();
-    label.truncate(label.floor_char_boundary(128));
-    if label.is_empty() { "lockline".to_owned() } else { label }
-}
-
 async fn carry_out(plan: &Plan, talk: Talk) -> Result<u8, Failure> {
     // Side by side: most engines open on another thread or machine, and meanwhile this thread has nothing to do.
-    let (locks, signals) = tokio::join!(plan.engine.open(&plan.owner), async { Signals::listen() });
-    let locks = locks?;
-    let mut signals =
-        signals.map_err(|e| Failure::new(code::SYSTEM, format!("signals cannot be heard: {e}")))?;
-    let guard = match get(&locks, plan, talk, &mut signals).await {
+    let began = Instant::now();
+    let (opened, signals) = tokio::join!(plan.engine.open(&plan.owner), async { Signals::listen() });
+    let mut signals = signals.map_err(|e| Failure::system("signals cannot be heard", e))?;
+    let end = plan.wait.map(|wait| began + wait);
+    let locks = match opened {
+        Ok(locks) => locks,
+        Err(failure) => tokio::select! {
+            opened = plan.engine.open_again(&plan.owner, end, failure) => opened?,
+            signal = ending(&mut signals) => return Ok(by_signal(signal as i32)),
+        },
+    };
+    if let Some((message, hint)) = plan.engine.announcement() {
+        talk.warn(&message, Some(&hint));
+    }
+    let guard = match get(&locks, plan, end, talk, &mut signals).await {
         Ok(Got::Guard(guard)) => guard,
         // Whatever stands in the line leaves it before we go.
         Ok(Got::Signal(signal)) => {
@@ -187,7 +194,13 @@ enum Got {
 }
 
 /// Waits for the lock, for a signal, or for the end of patience.
-async fn get(locks: &Locks, plan: &Plan, talk: Talk, signals: &mut Signals) -> Result<Got, Failure> {
+async fn get(
+    locks: &Locks,
+    plan: &Plan,
+    end: Option<Instant>,
+    talk: Talk,
+    signals: &mut Signals,
+) -> Result<Got, Failure> {
     if plan.wait != Some(Duration::ZERO) {
         nested::check(locks, &plan.name, plan.kind.mode()).await?;
     }
@@ -195,17 +208,17 @@ async fn get(locks: &Locks, plan: &Plan, talk: Talk, signals: &mut Signals) -> R
     let mut waiting = Waiting::new(locks, &plan.name, talk);
     let answer = tokio::select! {
         biased;
-        answer = ask(locks, plan) => answer,
+        answer = ask(locks, plan, end) => answer,
         signal = ending(signals) => return Ok(Got::Signal(signal)),
         never = waiting.tell() => match never {},
     };
     drop(waiting);
     match answer {
         Ok(Some(guard)) => {
-            talk.acquired(&plan.name, guard.fence(), began.elapsed());
+            talk.acquired(&plan.name, guard.fence(), began.elapsed(), &locks.info().address);
             Ok(Got::Guard(guard))
         }
-        Ok(None) => Err(busy(plan)),
+        Ok(None) => Err(busy(locks, plan).await),
         Err(error) if error.kind() == ErrorKind::Evicted => {
             Err(Failure { code: plan.not_acquired, ..Failure::from(error) })
         }
@@ -225,7 +238,8 @@ async fn ending(signals: &mut Signals) -> Signal {
     }
 }
 
-fn busy(plan: &Plan) -> Failure {
+/// Says who holds it. That is looked for once, and for a moment: whoever asked has been refused already.
+async fn busy(locks: &Locks, plan: &Plan) -> Failure {
     let name = visible(&plan.name);
     let message = match plan.wait {
         Some(wait) if !wait.is_zero() => {
@@ -233,18 +247,41 @@ fn busy(plan: &Plan) -> Failure {
         }
         _ => format!("{name} is busy"),
     };
-    Failure::new(plan.not_acquired, message).hint("lockline show NAME tells who holds it")
+    let line = match tokio::time::timeout(LOOKED_FOR, locks.show(&plan.name)).await {
+        Ok(Ok(line)) => line,
+        Ok(Err(_)) | Err(_) => {
+            return Failure::new(plan.not_acquired, message).hint("lockline show NAME tells who holds it");
+        }
+    };
+    let more = line.holders.len().saturating_sub(1);
+    let held = match line.holders.first() {
+        Some(holder) if more > 0 => format!(": held by {} and {more} more", whom(holder)),
+        Some(holder) => format!(": held by {}", whom(holder)),
+        None => match line.waiters.len() {
+            0 => ", or was a moment ago".to_owned(),
+            waiting => format!(": {waiting} wait for it already"),
+        },
+    };
+    let holders = json::holders(&line, locks.guarantees().fencing);
+    let hint = match plan.wait {
+        Some(wait) if !wait.is_zero() => "a longer -w waits longer; lockline watch shows the line",
+        _ => "without -n it waits its turn; lockline watch shows the line",
+    };
+    let failure = Failure::new(plan.not_acquired, format!("{message}{held}"));
+    Failure { busy: Some(Box::new((holders, locks.info().address.to_string()))), ..failure }.hint(hint)
 }
 
 /// Asks for the lock; `None` is busy.
-async fn ask(locks: &Locks, plan: &Plan) -> lockline::Result<Option<Guard>> {
+async fn ask(locks: &Locks, plan: &Plan, end: Option<Instant>) -> lockline::Result<Option<Guard>> {
+    // What connecting took is part of the wait.
+    let wait = plan.wait.map(|wait| end.map_or(wait, |end| end.saturating_duration_since(Instant::now())));
     macro_rules! with_options {
         ($lock:expr) => {{
             let lock = $lock;
             if let Some(lease) = plan.lease { lock.lease(lease) } else { lock }
         }};
     }
-    match (plan.kind, plan.wait) {
+    match (plan.kind, wait) {
         (Kind::Exclusive, None) => with_options!(locks.mutex(&plan.name)).lock().await.map(Some),
         (Kind::Exclusive, Some(wait)) => with_options!(locks.mutex(&plan.name)).try_lock_for(wait).await,
         (Kind::Shared, None) => with_options!(locks.rwlock(&plan.name)).read().await.map(Some),

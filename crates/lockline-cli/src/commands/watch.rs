@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep};
 use crate::cli::LsArgs;
 use crate::engine::{Engine, on_runtime};
 use crate::exit::Failure;
-use crate::json::Line;
+use crate::json::{EngineShut, Line, Shut};
+use crate::keys::until_quit;
 use crate::output::{Paint, data, json, shows_on_terminal};
 use crate::table;
 
@@ -28,7 +29,7 @@ pub(crate) fn watch(args: LsArgs) -> Result<u8, Failure> {
     on_runtime(async {
         let locks = wait_for_engine(&engine).await?;
         if !args.json && shows_on_terminal() {
-            redraw(&locks, &args.prefix).await
+            until_quit(redraw(&locks, &args.prefix)).await
         } else {
             follow(&locks, &args.prefix, args.json).await
         }
@@ -71,7 +72,19 @@ fn changes(seen: &mut Seen, lines: Vec<LineView>) -> Vec<LineView> {
 async fn follow(locks: &Locks, prefix: &str, as_json: bool) -> Result<u8, Failure> {
     let mut seen = Seen::new();
     let fencing = locks.guarantees().fencing;
+    let mut was_shut = false;
     loop {
+        let shut = locks.shut();
+        if std::mem::replace(&mut was_shut, shut.is_some()) != shut.is_some() {
+            let engine = locks.info();
+            if as_json {
+                json(&EngineShut { engine: &engine.address, shut: shut.as_ref().map(Shut::of) })?;
+            } else {
+                let opened = || format!("{} grants locks again", engine.driver);
+                let text = shut.map_or_else(opened, |shut| shut.about(engine.driver));
+                data(&format!("{} {text}\n", humantime::format_rfc3339_millis(SystemTime::now())))?;
+            }
+        }
         for line in changes(&mut seen, locks.view(prefix).await?) {
             if as_json {
                 json(&Line::of(&line, fencing))?;
@@ -94,6 +107,8 @@ async fn redraw(locks: &Locks, prefix: &str) -> Result<u8, Failure> {
         if !changes(&mut seen, lines).is_empty() || Instant::now() >= due {
             due = Instant::now() + REDRAWN_EVERY;
             let text = if text.is_empty() { "nothing is locked\n".to_owned() } else { text };
+            let shut = locks.shut().map(|shut| format!("{}\n", shut.about(locks.info().driver)));
+            let text = shut.unwrap_or_default() + &text;
             data(&format!("{HOME}{}{CLEAR_BELOW}", fitted(&text).replace('\n', CLEAR_REST_OF_LINE)))?;
         }
         sleep(LOOK_EVERY).await;
@@ -119,11 +134,12 @@ mod tests {
             who: Who { owner: "o".into(), host: "h".into(), pid: 1 },
             remaining: Duration::ZERO,
             since: Duration::ZERO,
+            held: None,
             evicted: false,
         };
         let mut claims = tickets.iter().map(claim);
         let holders = claims.by_ref().take(1).collect();
-        LineView { name: Name::new(name).unwrap(), holders, waiters: claims.collect() }
+        LineView { name: Name::new(name).unwrap(), holders, waiters: claims.collect(), shut: None }
     }
 
     #[test]

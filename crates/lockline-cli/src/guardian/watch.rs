@@ -19,6 +19,7 @@ const AGAIN_LATER_MS: u16 = 1000;
 const SOON: u32 = 20;
 const NEVER: Time = Time::from_micros(u64::MAX);
 /// Seen by `ps` and `pkill`: whoever kills all processes named lockline must not kill this one.
+#[cfg(target_os = "linux")]
 const NAME: &std::ffi::CStr = c"guardian";
 
 /// Becomes the guardian: keeps `ear` and `alarm` and nothing else, so that nobody waits in vain for the end of a stream

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -47,7 +47,11 @@ impl Lab {
         command
             .args(args)
             .env("XDG_STATE_HOME", self.state.path())
-            .env_remove("LOCKLINE_URL")
+            .env("XDG_CONFIG_HOME", self.state.path())
+            // Empty: this user's file is meant.
+            .env("LOCKLINE_URL", "")
+            .env_remove("LOCKLINE_URL_FILE")
+            .env_remove("LOCKLINE_CONFIG")
             .env_remove("NO_COLOR");
         command
     }
@@ -237,6 +241,35 @@ pub fn assert_one_line(said: &Said) {
     let lines: Vec<&str> = said.err.lines().collect();
     assert!(lines.first().is_some_and(|line| line.starts_with("lockline: ")), "{said:?}");
     assert!(lines.len() == 1 || lines.len() == 2 && lines[1].starts_with("hint: "), "{said:?}");
+}
+
+/// One line `lockline: …` that says this, and one `hint: …`; nothing on standard output.
+pub fn assert_hint(said: &Said, code: i32, says: &str, of: &dyn std::fmt::Debug) {
+    assert_eq!((said.code, said.out.as_str()), (Some(code), ""), "{of:?}: {said:?}");
+    let lines: Vec<&str> = said.err.lines().collect();
+    let [message, hint] = lines.as_slice() else { panic!("{of:?}: not one line and a hint: {said:?}") };
+    assert!(message.starts_with("lockline: ") && message.contains(says), "{of:?}: {said:?}");
+    assert!(hint.strip_prefix("hint: ").is_some_and(|hint| hint.len() > 10), "{of:?}: {said:?}");
+}
+
+/// Where an engine of this run is; if there is none, says so as `cargo xtask test` reads it.
+pub fn address_of(engine: &str) -> Option<String> {
+    let engines = std::env::var("LOCKLINE_TEST_ENGINES").unwrap_or_default();
+    let named = engines.split_whitespace().filter_map(|pair| pair.split_once('='));
+    let url = named.filter(|(name, _)| *name == engine).map(|(_, url)| url.to_owned()).next();
+    if url.is_none() {
+        let test = std::thread::current().name().unwrap_or_default().to_owned();
+        // Written past the test harness, which swallows what a passing test prints.
+        let line = format!("{test}: {engine} is left out (LOCKLINE_TEST_ENGINES does not name it)\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    url
+}
+
+/// The port in an engine's address that names one server.
+pub fn port_of(url: &str) -> String {
+    let host = url.split("//").nth(1).unwrap().split(['/', '?']).next().unwrap();
+    host.rsplit(':').next().unwrap().to_owned()
 }
 
 impl Held {

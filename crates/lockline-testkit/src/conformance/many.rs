@@ -69,17 +69,25 @@ impl Checker {
 
 /// §2: two clients with random modes for a while: the table of modes is never broken, exclusive tokens rise.
 pub async fn random_modes_never_break_the_table(setup: &Setup) {
+    const TURNS: u64 = 50;
     let checker = Arc::new(Checker::default());
     let clients = [setup.client().await, setup.client().await];
     let permits = !setup.refuses_permits().await;
-    let until = Instant::now() + Duration::from_secs(2);
+    // For a while, and until so many turns mean something, however slow the machine is: only a lock that stands still fails.
+    let turns = Arc::new(AtomicU64::new(0));
+    let began = Instant::now();
+    let (at_least, limit) = (Duration::from_secs(2), Duration::from_secs(60));
     let mut tasks = Vec::new();
     for seed in 0..8u64 {
         let (locks, checker) = (clients[usize::from(seed % 2 == 0)].clone(), checker.clone());
+        let turns = turns.clone();
         tasks.push(tokio::spawn(async move {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut turns = 0u32;
-            while Instant::now() < until {
+            let goes_on = || match began.elapsed() {
+                so_far if so_far < at_least => true,
+                so_far => so_far < limit && turns.load(Ordering::SeqCst) < TURNS,
+            };
+            while goes_on() {
                 let count = random.i64(1..=Checker::LIMIT);
                 let (guard, counter, by) = match random.u8(..4) {
                     0 => (locks.rwlock("m").read().await, &checker.shared, 1),
@@ -104,15 +112,14 @@ pub async fn random_modes_never_break_the_table(setup: &Setup) {
                 if random.bool() {
                     guard.release().await.unwrap();
                 }
-                turns += 1;
+                turns.fetch_add(1, Ordering::SeqCst);
             }
-            turns
         }));
     }
-    let mut turns = 0;
     for task in tasks {
-        turns += task.await.unwrap();
+        task.await.unwrap();
     }
-    assert!(turns >= 50, "only {turns} turns");
+    let turns = turns.load(Ordering::SeqCst);
+    assert!(turns >= TURNS, "only {turns} turns in {limit:?}");
     until_empty(&clients[0], "of the stress").await;
 }

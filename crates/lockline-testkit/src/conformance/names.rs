@@ -243,7 +243,19 @@ pub async fn view_shows_who_and_in_which_order(setup: &Setup) {
     assert!(stands.holders[0].remaining <= LONG && stands.holders[0].remaining > LONG / 3);
     assert!(stands.waiters[0].remaining > LONG, "each has its own lease");
     assert!(stands.holders[0].since >= stands.waiters[0].since, "who came first has stood longer");
+    assert!(stands.waiters.iter().all(|claim| claim.held.is_none()), "who waits holds nothing");
+    if let Some(held) = stands.holders[0].held {
+        assert_eq!(held, stands.holders[0].since, "who got it at once has held it all the time");
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
     drop(guard);
-    crate::setup::granted(first).await.release().await.unwrap();
+    let first = crate::setup::granted(first).await;
+    let stands = line(&bob, "m").await;
+    let holder = &stands.holders[0];
+    assert!(holder.since >= Duration::from_millis(120), "it waited: {:?}", holder.since);
+    if let Some(held) = holder.held {
+        assert!(held <= holder.since - Duration::from_millis(100), "{held:?} of {:?}", holder.since);
+    }
+    first.release().await.unwrap();
     crate::setup::granted(second).await.release().await.unwrap();
 }

@@ -6,6 +6,10 @@ use std::sync::Arc;
 use lockline::EngineUrl;
 use lockline::driver::Driver;
 use lockline::drivers::mysql::{Mysql, MysqlConfig};
+use sqlx_core::connection::Connection;
+use sqlx_core::raw_sql::raw_sql;
+use sqlx_core::sql_str::AssertSqlSafe;
+use sqlx_mysql::MySqlConnection;
 
 use super::{Engine, on_a_thread, server_of};
 
@@ -36,32 +40,36 @@ pub fn mysql() -> Engine {
 
 /// Locks the rows of these names in a transaction that ends with its session.
 async fn sit_on_rows(server: String, table: String, names: Vec<String>) -> Box<dyn Any + Send> {
-    use sqlx::Connection;
-    let mut session = sqlx::mysql::MySqlConnection::connect(&server).await.expect("a session");
+    let lock = |name: &String| {
+        format!("SELECT line FROM {table} WHERE line = LEFT(UNHEX(SHA2('{name}', 256)), 16) FOR UPDATE")
+    };
+    sit(&server, names.iter().map(lock).collect()).await
+}
+
+/// Runs statements that lock one row each, in a transaction that ends with its session.
+pub(super) async fn sit(server: &str, locks: Vec<String>) -> Box<dyn Any + Send> {
+    let mut session = MySqlConnection::connect(server).await.expect("a session");
     let begin = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION";
-    sqlx::raw_sql(begin).execute(&mut session).await.expect("a transaction");
-    for name in names {
-        let lock =
-            format!("SELECT line FROM {table} WHERE line = LEFT(UNHEX(SHA2('{name}', 256)), 16) FOR UPDATE");
-        let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).fetch_all(&mut session).await;
+    raw_sql(begin).execute(&mut session).await.expect("a transaction");
+    for lock in locks {
+        let rows = raw_sql(AssertSqlSafe(lock)).fetch_all(&mut session).await;
         assert_eq!(rows.expect("the row is locked").len(), 1, "every lock has its row");
     }
     Box::new(session)
 }
 
 /// Runs one statement on a session of its own.
-fn run_on_mysql(server: &str, statement: &str) -> Result<(), sqlx::Error> {
-    use sqlx::Connection;
+pub(super) fn run_on_mysql(server: &str, statement: &str) -> Result<(), sqlx_core::Error> {
     let (server, statement) = (server.to_owned(), statement.to_owned());
     on_a_thread(async move {
-        let mut session = sqlx::mysql::MySqlConnection::connect(&server).await?;
-        sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut session).await?;
+        let mut session = MySqlConnection::connect(&server).await?;
+        raw_sql(AssertSqlSafe(statement)).execute(&mut session).await?;
         session.close().await
     })
 }
 
 /// Leaves the server as it was found; one that is gone needs no cleaning.
-struct MysqlDatabase(String, String);
+pub(super) struct MysqlDatabase(pub(super) String, pub(super) String);
 
 impl Drop for MysqlDatabase {
     fn drop(&mut self) {

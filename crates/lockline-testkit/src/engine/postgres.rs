@@ -54,10 +54,15 @@ async fn session(server: &str) -> Result<(Client, JoinHandle<()>), tokio_postgre
 
 /// Locks the rows of these names in a transaction that ends with its session.
 async fn sit_on_rows(server: String, table: String, names: Vec<String>) -> Box<dyn Any + Send> {
-    let (client, _) = session(&server).await.expect("a session");
+    sit(&server, &table, "name", names).await
+}
+
+/// The same, in a table whose key has another name.
+pub(super) async fn sit(server: &str, table: &str, key: &str, names: Vec<String>) -> Box<dyn Any + Send> {
+    let (client, _) = session(server).await.expect("a session");
     client.batch_execute("BEGIN").await.expect("a transaction");
     let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
-    let lock = format!("SELECT name FROM {table} WHERE name IN ({}) FOR UPDATE", names.join(", "));
+    let lock = format!("SELECT {key} FROM {table} WHERE {key} IN ({}) FOR UPDATE", names.join(", "));
     let rows = client.simple_query(&lock).await.expect("the rows are locked");
     let locked = rows.iter().filter(|row| matches!(row, SimpleQueryMessage::Row(_))).count();
     assert_eq!(locked, names.len(), "every lock has its row");
@@ -65,7 +70,7 @@ async fn sit_on_rows(server: String, table: String, names: Vec<String>) -> Box<d
 }
 
 /// Runs one statement on a session of its own.
-fn run_on_postgres(server: &str, statement: &str) -> Result<(), tokio_postgres::Error> {
+pub(super) fn run_on_postgres(server: &str, statement: &str) -> Result<(), tokio_postgres::Error> {
     let (server, statement) = (server.to_owned(), statement.to_owned());
     on_a_thread(async move {
         let (client, driving) = session(&server).await?;
@@ -77,7 +82,7 @@ fn run_on_postgres(server: &str, statement: &str) -> Result<(), tokio_postgres::
 }
 
 /// Leaves the server as it was found; one that is gone needs no cleaning.
-struct PostgresSchema((String, String));
+pub(super) struct PostgresSchema(pub(super) (String, String));
 
 impl Drop for PostgresSchema {
     fn drop(&mut self) {

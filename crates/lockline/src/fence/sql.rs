@@ -67,7 +67,7 @@ pub struct Statement<'a> {
 /// A parameter of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter<'a> {
-    /// The resource: text.
+    /// The resource: text on PostgreSQL, bytes on MariaDB and MySQL, where it is compared byte by byte.
     Resource(&'a str),
     /// The token: a 64-bit integer.
     Token(i64),

@@ -159,7 +159,7 @@ impl Attempt {
                 Phase::Lost(_) => return Ok(Ending::Again),
                 Phase::Joining | Phase::Waiting if patience.is_over(now) => {
                     // Whether it would be free now nobody knows while the engine does not answer.
-                    return self.spot.trouble().map_or(Ok(Ending::Busy), Err);
+                    return self.spot.trouble().or_else(|| self.shut()).map_or(Ok(Ending::Busy), Err);
                 }
                 Phase::Joining | Phase::Waiting => {}
             }
@@ -204,7 +204,7 @@ impl Attempt {
                     // The engine says that nothing of it stands there, so there is nothing to leave.
                     self.client.board.take_off(self.spot.claim.id);
                     self.joining = None;
-                    return Ok(None);
+                    return self.shut().map_or(Ok(None), Err);
                 }
                 Ok(standing) => {
                     let phase = self.spot.answer(sent, now, lease, standing);
@@ -297,8 +297,23 @@ impl Attempt {
         }
     }
 
+    /// Nobody gets the lock yet, whether it is free or not: that is not what *busy* means.
+    fn shut(&self) -> Option<Error> {
+        let name = &self.spot.claim.name;
+        let shut = self.client.driver.shut(Some(name))?;
+        self.client.meters.shut.increment(1);
+        let error = Error::new(ErrorKind::Unavailable, "lock", shut.about(self.client.driver.info().driver))
+            .hint("ask again then, or wait: whoever waits keeps its place in line")
+            .again_after(shut.opens_in);
+        Some(self.client.explain(error.about(name)))
+    }
+
     fn note_waiting(&mut self) {
         self.waited = true;
+        if let Some(shut) = self.client.driver.shut(Some(&self.spot.claim.name)) {
+            self.client.meters.shut.increment(1);
+            tracing::warn!(lock = %self.spot.claim.name, opens_in = ?shut.opens_in, "waiting: {shut}");
+        }
         self.client.meters.waiters.increment(1.0);
     }
 

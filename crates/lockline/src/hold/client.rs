@@ -156,7 +156,7 @@ impl Client {
             Err(_) => Err(self.explain(Error::new(
                 ErrorKind::Unknown,
                 operation,
-                format!("the engine did not answer within {}", humantime::format_duration(deadline)),
+                format!("the engine did not answer within {}", crate::words::told(deadline)),
             ))),
         }
     }

@@ -18,6 +18,7 @@ pub(crate) struct Meters {
     pub(crate) renewals: Counter,
     pub(crate) renewal_failures: Counter,
     pub(crate) renewal_lag: Histogram,
+    pub(crate) shut: Counter,
 }
 
 impl Meters {
@@ -32,6 +33,7 @@ impl Meters {
             renewals: counter!("lockline_renewals_total", "engine" => engine),
             renewal_failures: counter!("lockline_renewal_failures_total", "engine" => engine),
             renewal_lag: histogram!("lockline_renewal_lag_seconds", "engine" => engine),
+            shut: counter!("lockline_shut_total", "engine" => engine),
         }
     }
 

@@ -14,25 +14,15 @@ use crate::name::Name;
 pub struct ClaimId(u128);
 
 impl ClaimId {
-    /// A fresh id from the operating system's random source: safe after a fork, and in copies of a virtual machine, unlike what is kept
-    /// in the process. With an id that somebody else has, too, there are two holders.
+    /// A fresh id from the operating system's random source, never from one that is kept in the process: with an id that
+    /// somebody else has, too, there are two holders.
     pub fn random() -> ClaimId {
         #[cfg(test)]
         if let Some(simulated) = crate::simulation::chance::id() {
             return ClaimId(simulated);
         }
-        let mut bytes = [0u8; 16];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-                Ok(n) => filled += n,
-                Err(rustix::io::Errno::INTR) => {}
-                // Only an ancient kernel without the call can say this, and then nothing here is safe.
-                Err(e) => panic!("the operating system gave no random bytes: {e}"),
-            }
-        }
         // Never zero, which engines may keep for nobody.
-        ClaimId(u128::from_be_bytes(bytes).max(1))
+        ClaimId(u128::from_be_bytes(crate::platform::random_bytes()).max(1))
     }
 
     /// The id with these bits: for engines that read it back, and for tests.

@@ -34,8 +34,9 @@ impl Line {
     /// Makes lines equal that no verb at `now` or later can tell apart, so that the checker meets each only once.
     /// With `clock_may_step_back` a "later" verb may show an earlier time, and less can be forgotten.
     pub(crate) fn normalise(&mut self, now: Time, clock_may_step_back: bool) {
-        for hold in self.places.iter_mut().flat_map(|place| &mut place.holds) {
-            hold.since = Time::ZERO;
+        for place in &mut self.places {
+            place.entered = None;
+            place.holds.iter_mut().for_each(|hold| hold.since = Time::ZERO);
         }
         let last_in = self.places.iter().rev().map(|place| place.ticket).find(|t| *t <= self.in_through);
         self.in_through = last_in.unwrap_or(Ticket::ZERO);

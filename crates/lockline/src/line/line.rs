@@ -66,6 +66,8 @@ struct Standpoint {
     identity: Option<Arc<str>>,
     /// Evicted while in: it answers *out*, and stands there until its deadline so that nobody overlaps its holder.
     closed: bool,
+    /// When it got in. Only people are told.
+    entered: Option<Time>,
     holds: Vec<Hold>,
 }
 
@@ -187,6 +189,7 @@ impl Line {
             mode: claim.mode,
             identity: claim.identity.clone(),
             closed: false,
+            entered: None,
             holds: vec![hold],
         });
         Ok(None)
@@ -270,6 +273,8 @@ impl Line {
                 who: (*hold.who).clone(),
                 remaining: hold.deadline.since(now),
                 since: now.since(hold.since),
+                // Whoever joins others on their place is in no sooner than it came.
+                held: place.entered.map(|entered| now.since(entered.max(hold.since))),
                 evicted: place.closed,
             }));
         }
@@ -304,12 +309,13 @@ impl Line {
         (self.guard_until, self.guard_length) = (None, Duration::ZERO);
         let mut front = Front::default();
         let mut bells = Vec::new();
-        for place in &self.places {
+        for place in &mut self.places {
             if !front.admit(place.mode) {
                 break;
             }
             if place.ticket > self.in_through {
                 self.in_through = place.ticket;
+                place.entered = Some(now);
                 if !mutant!(SilentGrant) {
                     bells.extend(place.bells(News::In).filter(|bell| Some(bell.id) != caller));
                 }

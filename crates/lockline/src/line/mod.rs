@@ -9,6 +9,7 @@ mod claim;
 #[allow(clippy::module_inception)]
 mod line;
 mod mode;
+mod shut;
 mod view;
 
 pub use claim::{Bell, Claim, ClaimId, News, Place, Primitive, Refusal, Standing, Step, Ticket, Who};
@@ -16,4 +17,5 @@ pub use claim::{Bell, Claim, ClaimId, News, Place, Primitive, Refusal, Standing,
 pub(crate) use line::inspect::Seen;
 pub use line::{Line, Now, Proposed, look_again};
 pub use mode::{Front, Mode};
+pub use shut::{Shut, ShutReason};
 pub use view::{ClaimView, LineView};

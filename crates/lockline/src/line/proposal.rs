@@ -67,6 +67,7 @@ impl Line {
             mode: claim.mode,
             identity: claim.identity.clone(),
             closed: false,
+            entered: None,
             holds: vec![hold],
         });
         None

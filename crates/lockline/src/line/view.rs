@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Mode, Ticket, Who};
+use super::{Mode, Shut, Ticket, Who};
 use crate::name::Name;
 
 /// One lock: who holds it and who waits, in line order.
@@ -14,12 +14,14 @@ pub struct LineView {
     pub holders: Vec<ClaimView>,
     /// The claims that wait.
     pub waiters: Vec<ClaimView>,
+    /// Nobody gets it yet, although the engine is up.
+    pub shut: Option<Shut>,
 }
 
 impl LineView {
     /// The line of a lock that nobody wants.
     pub fn free(name: Name) -> LineView {
-        LineView { name, holders: Vec::new(), waiters: Vec::new() }
+        LineView { name, holders: Vec::new(), waiters: Vec::new(), shut: None }
     }
 }
 
@@ -36,6 +38,8 @@ pub struct ClaimView {
     pub remaining: Duration,
     /// How long it has stood in line, waiting and holding together.
     pub since: Duration,
+    /// How long it has been in; `None` while it waits, and where the engine does not keep it. The rest of `since` it waited.
+    pub held: Option<Duration>,
     /// It was evicted while it was in, and only its lease still stands there.
     pub evicted: bool,
 }

@@ -21,6 +21,21 @@ use crate::name::Name;
 /// # Ok(()) }
 /// ```
 ///
+/// A candidate for life stands again whenever it was replaced, and stops its work when it is told so:
+///
+/// ```no_run
+/// # async fn job() {}
+/// # async fn lead(locks: lockline::Locks) -> lockline::Result<()> {
+/// loop {
+///     let term = locks.election("scheduler").campaign("node-1").await?;
+///     match term.run(job()).await {
+///         Ok(()) => return term.release().await,
+///         Err(lost) => eprintln!("replaced: {lost}"),
+///     }
+/// }
+/// # }
+/// ```
+///
 /// # When not to use it
 /// A leader that writes to something shared needs its [`fence`](Guard::fence) checked there, exactly like any other
 /// holder: between its last look and its write it may have been replaced.

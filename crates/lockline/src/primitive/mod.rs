@@ -90,11 +90,9 @@ impl Asking {
         let lease = self.lease.unwrap_or(default);
         check_lease(lease)?;
         if self.max_hold.is_some_and(|cap| cap.is_zero()) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "max_hold",
-                "a hold of zero length could never be used",
-            ));
+            let message = "a hold of zero length could never be used";
+            return Err(Error::new(ErrorKind::Invalid, "max_hold", message)
+                .hint("leave max_hold out for no limit, or give it the time that the work may take"));
         }
         if let Mode::Permits { count, limit } = mode {
             check_permits(count, limit)?;
@@ -150,9 +148,9 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if (shortest..=longest).contains(&lease) {
         return Ok(());
     }
-    let message =
-        format!("{} is not a lease; it must be from 100ms to 24h", humantime::format_duration(lease));
-    Err(Error::new(ErrorKind::Invalid, "lease", message))
+    let message = format!("{} is not a lease; it must be from 100ms to 24h", crate::words::told(lease));
+    Err(Error::new(ErrorKind::Invalid, "lease", message)
+        .hint("it decides how soon others go on after a crash, and is renewed all the time: 10s suits most"))
 }
 
 fn check_permits(count: u32, limit: u32) -> Result<()> {
@@ -160,7 +158,8 @@ fn check_permits(count: u32, limit: u32) -> Result<()> {
         return Ok(());
     }
     let message = format!("{count} of {limit} permits can never be had; ask for 1 to {limit}");
-    Err(Error::new(ErrorKind::Invalid, "permits", message))
+    Err(Error::new(ErrorKind::Invalid, "permits", message)
+        .hint("everybody who uses the semaphore says the same limit"))
 }
 
 /// The options that every primitive has.

@@ -41,7 +41,27 @@ impl Hold<'_> {
     pub(super) fn guardian(&self) -> Result<Guardian, Failure> {
         let timing = Timing::new(self.guard.remaining(), self.grace);
         Guardian::start(timing, self.valid_until())
-            .map_err(|e| Failure::new(code::SYSTEM, format!("the command's guardian cannot be started: {e}")))
+            .map_err(|e| Failure::system("the command's guardian cannot be started", e))
+    }
+}
+
+/// What helps the next time.
+fn advice_after(over: &Over) -> &'static str {
+    let reason = match over {
+        Over::Lost(lost) => lost.reason,
+        Over::Capped => LossReason::MaxHold,
+        Over::Late => LossReason::Expired,
+    };
+    match reason {
+        LossReason::MaxHold => "a longer --max-hold gives the command more time",
+        LossReason::Expired | LossReason::Unreachable => {
+            "with a longer --lease the lock outlives a longer silence; what the command wrote late, only its token keeps out"
+        }
+        LossReason::Evicted => "an operator evicted it: ask before it is run again",
+        LossReason::Forgotten => {
+            "the engine restarted, failed over or was emptied; docs/guarantees.md says which settings keep locks over that"
+        }
+        _ => "run it again; what the command wrote late, only its token keeps out",
     }
 }
 
@@ -174,6 +194,7 @@ impl<'a> Keeping<'a> {
     /// Ends the command whose lock is over, and says so.
     pub(super) async fn stop(&mut self, over: Over) -> Result<Failure, Failure> {
         let stopped = self.end_group().await?;
+        let advice = advice_after(&over);
         let why = match over {
             Over::Lost(lost) => lost.to_string(),
             Over::Capped => format!("lost the lock {:?}: {}", self.hold.name, LossReason::MaxHold),
@@ -187,7 +208,7 @@ impl<'a> Keeping<'a> {
         } else {
             "the command could not be stopped, and has ended by itself"
         };
-        Ok(Failure::new(code::LOST, format!("{why}; {how}")))
+        Ok(Failure::new(code::LOST, format!("{why}; {how}")).hint(advice))
     }
 
     /// Asks the whole group to end, gives it the grace but not longer than the lock is valid, kills what is left, and
@@ -261,9 +282,7 @@ impl<'a> Keeping<'a> {
     }
 
     fn change(&mut self) -> Result<Change, Failure> {
-        self.child
-            .change()
-            .map_err(|e| Failure::new(code::SYSTEM, format!("the command cannot be waited for: {e}")))
+        self.child.change().map_err(|e| Failure::system("the command cannot be waited for", e))
     }
 
     /// Waits until nothing of the ended command's group is left. Answers the signal that ended the waiting, if one did.

@@ -145,7 +145,7 @@ impl EtcdConfig {
         }
         if self.tls.is_some() && cfg!(not(feature = "etcd-tls")) {
             return Err(Error::new(ErrorKind::Unsupported, "url", "this build has no TLS for etcd")
-                .hint("build it with the feature etcd-tls"));
+                .hint(crate::drivers::manifest_line("etcd-tls")));
         }
         Ok(())
     }

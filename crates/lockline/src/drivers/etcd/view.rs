@@ -216,6 +216,7 @@ fn view_of(name: Name, places: &[Seen], holds: &Holds, remaining: &HashMap<Vec<u
             who: claim.who(),
             remaining: remaining.get(&claim.kv.key).copied().unwrap_or_default(),
             since: claim.card.as_ref().map_or(Duration::ZERO, super::place::Card::since),
+            held: None,
             evicted: closed,
         }));
     }

@@ -1,14 +1,16 @@
 //! Who waits behind another process is woken inside the server: a session of ours waits for the named lock that the session of
-//! whoever stands before us holds. At most one session per line, and a few in all; whoever finds no session free, and every
-//! wake-up that got lost, is found by looking again.
+//! whoever stands before us holds. A client that has one claim waits in the session that it has anyway; one that has more waits in
+//! others, at most one per line, and a few in all. Whoever finds no session free, and every wake-up that got lost, is found by looking again.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::config::MysqlConfig;
 use super::durability::Durability;
-use super::lane::{Lane, Value, text_of};
+use super::lane::{Lane, text_of};
+use super::lanes::Lanes;
+use super::wire::Value;
 use crate::driver::Bells;
 use crate::drivers::relational::{Answer, line_key};
 use crate::line::{ClaimId, Standing, Ticket};
@@ -20,6 +22,8 @@ use crate::sync::locked;
 const SESSIONS: usize = 8;
 /// How long one of them waits before it looks.
 const SECONDS: i64 = 5;
+/// How long it waits in a session that carries verbs, too: for so long the renewal of its own claim, and its leave, may wait behind it.
+const SECONDS_AMONG_VERBS: i64 = 1;
 /// How long to wait when there is nobody's session to wait for.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -30,6 +34,7 @@ pub(super) struct Watch {
     address: Arc<str>,
     durability: Arc<Durability>,
     process: u128,
+    lanes: Arc<Lanes>,
     bells: Bells,
     state: Mutex<State>,
 }
@@ -63,9 +68,10 @@ impl Watch {
         address: Arc<str>,
         durability: Arc<Durability>,
         process: u128,
+        lanes: Arc<Lanes>,
         bells: Bells,
     ) -> Arc<Watch> {
-        Arc::new(Watch { config, address, durability, process, bells, state: Mutex::default() })
+        Arc::new(Watch { config, address, durability, process, lanes, bells, state: Mutex::default() })
     }
 
     #[cfg(test)]
@@ -158,7 +164,7 @@ impl Watch {
         if self.has_test_clock() {
             return;
         }
-        let lane = {
+        {
             let mut state = locked(&self.state);
             if !state.waiting.contains_key(name) {
                 return;
@@ -171,39 +177,29 @@ impl Watch {
                 return;
             }
             state.watched.insert(name.clone(), false);
-            state.idle.pop()
-        };
-        let lane = lane.unwrap_or_else(|| {
+        }
+        // A weak reference: a driver that is gone needs no bell.
+        tokio::spawn(watch_line(Arc::downgrade(self), name.clone()));
+    }
+
+    /// A session that waits, and for how many seconds it may. A client that wants nothing but this needs no other for it.
+    fn session_for(&self, name: &Name) -> Waiter {
+        if let Some(lane) = self.lanes.park(line_key(name.as_str())) {
+            return Waiter { lane, seconds: SECONDS_AMONG_VERBS, parked: Some(self.lanes.clone()) };
+        }
+        let idle = locked(&self.state).idle.pop();
+        let lane = idle.unwrap_or_else(|| {
             let (config, address) = (self.config.clone(), self.address.clone());
             Lane::new(config, address, self.durability.clone(), self.bells.clone(), None)
         });
-        // A weak reference: a driver that is gone needs no bell.
-        let (watch, name) = (Arc::downgrade(self), name.clone());
-        tokio::spawn(async move {
-            loop {
-                let Some(this) = watch.upgrade() else { return };
-                locked(&this.state).watched.insert(name.clone(), false);
-                let values = vec![
-                    Value::Bits(line_key(name.as_str())),
-                    Value::Bytes(name.as_str().as_bytes().to_vec()),
-                    Value::Bits(this.process),
-                    Value::Int(SECONDS),
-                ];
-                drop(this);
-                let asked = lane.ask("watch", "CALL lockline_watch(?, ?, ?, ?)", values).await;
-                let Some(this) = watch.upgrade() else { return };
-                if !this.heard(&name, asked.ok().as_deref().and_then(text_of)).await {
-                    let mut state = locked(&this.state);
-                    // Somebody asked for it after the look that found nothing to wait for.
-                    if state.watched.get(&name) == Some(&true) {
-                        continue;
-                    }
-                    state.watched.remove(&name);
-                    state.idle.push(lane);
-                    return;
-                }
-            }
-        });
+        Waiter { lane, seconds: SECONDS, parked: None }
+    }
+
+    /// It may be used again.
+    fn take_back(&self, waiter: Waiter) {
+        if waiter.parked.is_none() {
+            locked(&self.state).idle.push(waiter.lane.clone());
+        }
     }
 
     /// Rings what a session heard; `false` if it need not go on.
@@ -223,6 +219,50 @@ impl Watch {
                 locked(&self.state).waiting.contains_key(name)
             }
             _ => locked(&self.state).waiting.contains_key(name),
+        }
+    }
+}
+
+/// A session that waits for a line.
+#[derive(Debug)]
+struct Waiter {
+    lane: Lane,
+    seconds: i64,
+    /// It is one that carries verbs; told when it waits no more, however that ends.
+    parked: Option<Arc<Lanes>>,
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if let Some(lanes) = &self.parked {
+            lanes.unpark();
+        }
+    }
+}
+
+/// Waits for the first claim of this client in a line for as long as there is one, or until the client is gone.
+async fn watch_line(watch: Weak<Watch>, name: Name) {
+    loop {
+        let Some(this) = watch.upgrade() else { return };
+        locked(&this.state).watched.insert(name.clone(), false);
+        let waiter = this.session_for(&name);
+        let values = vec![
+            Value::Bits(line_key(name.as_str())),
+            Value::Bytes(name.as_str().as_bytes().to_vec()),
+            Value::Bits(this.process),
+            Value::Int(waiter.seconds),
+        ];
+        drop(this);
+        let asked = waiter.lane.ask("watch", "CALL lockline_watch(?, ?, ?, ?)", values).await;
+        let Some(this) = watch.upgrade() else { return };
+        this.take_back(waiter);
+        if !this.heard(&name, asked.ok().as_deref().and_then(text_of)).await {
+            let mut state = locked(&this.state);
+            // Somebody asked for it after the look that found nothing to wait for.
+            if state.watched.get(&name) != Some(&true) {
+                state.watched.remove(&name);
+                return;
+            }
         }
     }
 }

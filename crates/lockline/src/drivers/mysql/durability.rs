@@ -2,7 +2,7 @@
 //! rest is read with every session.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::driver::{Exclusion, Fencing, Guarantees};
 
@@ -18,11 +18,14 @@ const ALWAYS: u8 = 2;
 
 /// The last that was heard of it.
 #[derive(Debug)]
-pub(super) struct Durability(AtomicU8);
+pub(super) struct Durability {
+    weak: AtomicU8,
+    is_mysql: AtomicBool,
+}
 
 impl Default for Durability {
     fn default() -> Durability {
-        Durability(AtomicU8::new(NOW | ALWAYS))
+        Durability { weak: AtomicU8::new(NOW | ALWAYS), is_mysql: AtomicBool::new(false) }
     }
 }
 
@@ -37,6 +40,8 @@ impl Durability {
         let is = |name: &str, values: &[&str]| {
             settings.get(name).is_some_and(|set| values.iter().any(|value| set.eq_ignore_ascii_case(value)))
         };
+        let is_mysql = settings.get("version").is_some_and(|version| !version.contains("MariaDB"));
+        self.is_mysql.store(is_mysql, Ordering::Relaxed);
         let log_is_kept = is("innodb_flush_log_at_trx_commit", &["1"]);
         let binary_log_is_kept = !is("log_bin", &["ON", "1"]) || is("sync_binlog", &["1"]);
         self.set(NOW, !log_is_kept || !binary_log_is_kept);
@@ -49,15 +54,20 @@ impl Durability {
 
     fn set(&self, bit: u8, is_weak: bool) {
         if is_weak {
-            self.0.fetch_or(bit, Ordering::Relaxed);
+            self.weak.fetch_or(bit, Ordering::Relaxed);
         } else {
-            self.0.fetch_and(!bit, Ordering::Relaxed);
+            self.weak.fetch_and(!bit, Ordering::Relaxed);
         }
+    }
+
+    /// Whether it is MySQL itself, whose sessions cannot be told to wait for no row.
+    pub(super) fn is_mysql(&self) -> bool {
+        self.is_mysql.load(Ordering::Relaxed)
     }
 
     /// What a lock can promise now.
     pub(super) fn guarantees(&self) -> Guarantees {
-        if self.0.load(Ordering::Relaxed) == 0 {
+        if self.weak.load(Ordering::Relaxed) == 0 {
             Guarantees { fencing: Fencing::Always, exclusion: Exclusion::NoForwardStep }
         } else {
             Guarantees { fencing: Fencing::ClockBounded, exclusion: Exclusion::Probable }

@@ -2,28 +2,23 @@
 
 use std::sync::Arc;
 
-use sqlx::mysql::MySqlDatabaseError;
-
+use super::wire::Failure;
+use crate::drivers::relational::COME_AGAIN;
 use crate::error::{Error, ErrorKind};
 
-/// The number of an error of the server.
-pub(super) fn number_of(error: &sqlx::Error) -> Option<u16> {
-    Some(error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?.number())
-}
-
 /// The server took the whole transaction back because of others: the same again may succeed at once.
-pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
-    matches!(number_of(error), Some(1213)) || is_locked(error)
+pub(super) fn is_conflict(error: &Failure) -> bool {
+    matches!(error.number(), Some(1213)) || is_locked(error)
 }
 
 /// Somebody else has locked a row, which is not waited for.
-pub(super) fn is_locked(error: &sqlx::Error) -> bool {
-    matches!(number_of(error), Some(1205 | 3572))
+pub(super) fn is_locked(error: &Failure) -> bool {
+    matches!(error.number(), Some(1205 | 3572))
 }
 
 /// As the caller sees it. `sent` tells that the statement may have reached the server.
-pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &sqlx::Error, sent: bool) -> Error {
-    let (kind, message, hint) = match number_of(error) {
+pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Failure, sent: bool) -> Error {
+    let (kind, message, hint) = match error.number() {
         Some(1045 | 1044 | 1698 | 1130) => (
             ErrorKind::Denied,
             "the server refused the login",
@@ -58,13 +53,29 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &sqlx:
             "ask again; if it lasts, look for long transactions on the tables of locks",
         ),
         Some(1040 | 1203 | 1226) => (
-            ErrorKind::Unavailable,
+            ErrorKind::Limit,
             "the server takes no more connections now",
             "raise max_connections, or say connections= in the address",
         ),
-        _ if !sent && matches!(error, sqlx::Error::Tls(_)) => {
-            (ErrorKind::Denied, "TLS could not be agreed on", "check ssl-mode= and ssl-ca=")
+        _ if matches!(error, Failure::Tls(_)) => (
+            ErrorKind::Denied,
+            "TLS could not be agreed on",
+            "check ssl-mode= and ssl-ca=; a server whose certificate has no name, as those that MySQL makes for itself, wants \
+             ssl-mode=verify_ca and its ca.pem",
+        ),
+        _ if matches!(error, Failure::Login(_)) => (
+            ErrorKind::Denied,
+            "the server asks for a login that this client does not know",
+            "give the user one by caching_sha2_password or mysql_native_password",
+        ),
+        Some(1043 | 1156 | 1157 | 1158 | 1159 | 1160 | 1161) if !sent => {
+            (ErrorKind::Unavailable, "the server cannot be reached", "check the address and the network")
         }
+        Some(1251 | 2059 | 3159) if !sent => (
+            ErrorKind::Denied,
+            "the server lets nobody in this way",
+            "if it asks for TLS (require_secure_transport), say ssl-mode= in the address",
+        ),
         Some(_) if !sent => (
             ErrorKind::Unavailable,
             "the server refused what locks need at the beginning",
@@ -82,5 +93,7 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &sqlx:
         ),
         _ => (ErrorKind::Unknown, "the answer got lost", "ask again; what was done ends with the lease"),
     };
-    Error::new(kind, operation, message).hint(hint).caused_by(error.to_string()).at(address)
+    let explained = Error::new(kind, operation, message).hint(hint).caused_by(error.to_string()).at(address);
+    // Somebody will end a session: whoever can wait may come again.
+    if kind == ErrorKind::Limit { explained.again_after(COME_AGAIN) } else { explained }
 }

@@ -6,53 +6,36 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::mysql::{
-    MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlQueryResult, MySqlRow, MySqlSslMode,
-};
-use sqlx::{Arguments, AssertSqlSafe, ConnectOptions, Executor, Row};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 
-use super::config::{MysqlConfig, Tls};
+use super::config::MysqlConfig;
 use super::durability::Durability;
-use super::error::{explain, is_conflict, is_locked, number_of};
+use super::error::{explain, is_conflict, is_locked};
 use super::schema;
+use super::wire::{Connection, Done, Failure, Row, Value};
 use crate::driver::Bells;
 use crate::drivers::under_way::UnderWay;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pause;
 
-/// How long one attempt to connect may take.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// After this a session that does not answer is given up. Whoever asked has given up before.
 const SILENT_FOR: Duration = Duration::from_secs(10);
+/// How long making the tables and procedures may take, once: thirty statements, each of which a server with a binary log syncs several
+/// times. Where they are there already, it is one short look.
+const PREPARED_WITHIN: Duration = Duration::from_secs(30);
 /// How often a statement is sent that the server takes back because of others. It has the same claim id each time.
 const TRIES: usize = 4;
 
-/// Settings of the session. With a snapshot a verb would decide by what was before it got the line's row, and locks between rows
-/// make deadlocks: read committed. An assignment of an update sees those before it, unless a mode says otherwise: what the mode of
-/// the server is does not matter, and none of its values changes what a statement of ours means. A row that somebody else has locked is not
-/// waited for, because whoever is behind in the same session would wait, too (relational/busy.rs); MySQL waits for a second at least.
-const SESSION: &str = "SET SESSION group_concat_max_len = 1000000, autocommit = 1, \
+/// Settings of the session. Times are read in its zone, whatever the server's own is. With a snapshot a verb would decide by what was
+/// before it got the line's row, and locks between rows make deadlocks: read committed. What the mode of the server is does not
+/// matter: an assignment of an update sees those before it, and no value of it changes what a statement of ours means. A row that
+/// somebody else has locked is not waited for, because whoever is behind in the same session would wait, too
+/// (relational/busy.rs). MySQL cannot be told so for a session: its statements skip such rows, or say NOWAIT.
+const SESSION: &str = "SET NAMES utf8mb4; SET SESSION time_zone = '+00:00', group_concat_max_len = 1000000, autocommit = 1, \
      innodb_lock_wait_timeout = IF(VERSION() LIKE '%MariaDB%', 0, 1), \
      sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'; \
      SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
-
-/// A value of a statement.
-#[derive(Clone, Debug)]
-pub(super) enum Value {
-    Bits(u128),
-    Bytes(Vec<u8>),
-    Int(i64),
-    Null,
-}
-
-/// What a statement gives back.
-#[derive(Debug)]
-enum Reply {
-    Rows(Vec<MySqlRow>),
-    Changed(MySqlQueryResult),
-}
 
 /// A way to the server: one session, which whoever asks has to himself until it is answered.
 #[derive(Clone, Debug)]
@@ -69,7 +52,7 @@ impl Lane {
         address: Arc<str>,
         durability: Arc<Durability>,
         bells: Bells,
-        connection: Option<MySqlConnection>,
+        connection: Option<Connection>,
     ) -> Lane {
         let lost = connection.is_some();
         let session = Session { config, address, durability, connection, is_under_way: false, lost, bells };
@@ -86,17 +69,19 @@ impl Lane {
         Lane { session, runtime, _open: Arc::new(open) }
     }
 
+    /// Whether there is a session, and nobody uses it at this moment.
+    pub(super) fn is_ready(&self) -> bool {
+        self.session.try_lock().is_ok_and(|session| session.connection.is_some())
+    }
+
     /// Sends a statement that reads, behind those that were asked for before. No rows if somebody else has locked one that it needs.
     pub(super) async fn ask(
         &self,
         operation: &'static str,
         text: impl Into<Cow<'static, str>>,
         values: Vec<Value>,
-    ) -> Result<Vec<MySqlRow>> {
-        match self.send(operation, text.into(), values, false).await? {
-            Reply::Rows(rows) => Ok(rows),
-            Reply::Changed(_) => Ok(Vec::new()),
-        }
+    ) -> Result<Vec<Row>> {
+        Ok(self.turn().await?.send(operation, text.into(), values, false).await?.rows)
     }
 
     /// Sends a statement that changes a row, if there is such a row and nobody else has locked it; answers the number that it
@@ -108,16 +93,6 @@ impl Lane {
         values: Vec<Value>,
     ) -> Result<Option<u64>> {
         self.turn().await?.change(operation, text, values).await
-    }
-
-    async fn send(
-        &self,
-        operation: &'static str,
-        text: Cow<'static, str>,
-        values: Vec<Value>,
-        changes: bool,
-    ) -> Result<Reply> {
-        self.turn().await?.send(operation, text, values, changes).await
     }
 
     /// Waits for those who asked before, for whoever can say what to send only then.
@@ -147,10 +122,8 @@ impl LaneTurn {
         text: impl Into<Cow<'static, str>>,
         values: Vec<Value>,
     ) -> Result<Option<u64>> {
-        match self.send(operation, text.into(), values, true).await? {
-            Reply::Changed(done) if done.rows_affected() > 0 => Ok(Some(done.last_insert_id().max(1))),
-            _ => Ok(None),
-        }
+        let done = self.send(operation, text.into(), values, true).await?;
+        Ok((done.changed > 0).then(|| done.made.max(1)))
     }
 
     /// To its end, whoever waits for it: half of an answer would be read by the next one who asks.
@@ -160,16 +133,21 @@ impl LaneTurn {
         text: Cow<'static, str>,
         values: Vec<Value>,
         changes: bool,
-    ) -> Result<Reply> {
+    ) -> Result<Done> {
         let LaneTurn { mut session, runtime } = self;
         UnderWay::new(&runtime, async move { session.run(operation, &text, &values, changes).await }).await
     }
 }
 
 /// The one text that a procedure answers.
-pub(super) fn text_of(rows: &[MySqlRow]) -> Option<String> {
+pub(super) fn text_of(rows: &[Row]) -> Option<String> {
     let row = rows.first()?;
-    row.try_get::<String, _>(0).ok().or_else(|| String::from_utf8(row.try_get::<Vec<u8>, _>(0).ok()?).ok())
+    row.try_get(0).ok()
+}
+
+/// The text that is the first column of each row.
+pub(super) fn texts_of(rows: &[Row]) -> Option<Vec<String>> {
+    rows.iter().map(|row| text_of(std::slice::from_ref(row))).collect()
 }
 
 #[derive(Debug)]
@@ -177,7 +155,7 @@ struct Session {
     config: MysqlConfig,
     address: Arc<str>,
     durability: Arc<Durability>,
-    connection: Option<MySqlConnection>,
+    connection: Option<Connection>,
     /// Set while a statement has not been answered. Found set, its runtime ended in the middle of it.
     is_under_way: bool,
     /// There was a session before: bells may have been lost with it.
@@ -192,21 +170,21 @@ impl Session {
         text: &str,
         values: &[Value],
         changes: bool,
-    ) -> Result<Reply> {
+    ) -> Result<Done> {
         for n in 1.. {
             let Some(connection) = self.connection.as_mut() else { break };
             self.is_under_way = true;
-            let statement = send(connection, &self.config, text, values, changes);
+            let statement = send(connection, &self.config, text, values);
             let answered = tokio::time::timeout(SILENT_FOR, statement).await;
             self.is_under_way = false;
             let error = match answered {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(e)) if is_conflict(&e) && n < TRIES => continue,
-                Ok(Err(e)) if is_locked(&e) => return Ok(Reply::Rows(Vec::new())),
+                Ok(Err(e)) if is_locked(&e) => return Ok(Done::default()),
                 // The claim that was to come stands there already: nothing was changed, and the procedures see to it.
-                Ok(Err(e)) if changes && number_of(&e) == Some(1062) => return Ok(Reply::Rows(Vec::new())),
+                Ok(Err(e)) if changes && e.number() == Some(1062) => return Ok(Done::default()),
                 Ok(Err(e)) => {
-                    if e.as_database_error().is_none() {
+                    if e.number().is_none() {
                         self.connection = None;
                     }
                     explain(operation, &self.address, &e, true)
@@ -242,7 +220,9 @@ impl Session {
                         self.bells.look_at_all();
                     }
                 }
-                Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
+                Err(error) if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Limit) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     tracing::debug!(%error, "cannot connect again");
                     tokio::time::sleep(pauses.next()).await;
@@ -254,33 +234,18 @@ impl Session {
 }
 
 async fn send(
-    connection: &mut MySqlConnection,
+    connection: &mut Connection,
     config: &MysqlConfig,
     text: &str,
     values: &[Value],
-    changes: bool,
-) -> Result<Reply, sqlx::Error> {
+) -> Result<Done, Failure> {
     #[cfg(test)]
     if let Some(clock) = &config.clock {
         let now = clock.load(std::sync::atomic::Ordering::SeqCst);
-        sqlx::raw_sql(AssertSqlSafe(format!("SET @clock = {now}"))).execute(&mut *connection).await?;
+        connection.query(&format!("SET @clock = {now}")).await?;
     }
     let _ = config;
-    let mut arguments = MySqlArguments::default();
-    for value in values {
-        match value {
-            Value::Bits(bits) => arguments.add(bits.to_be_bytes().as_slice()),
-            Value::Bytes(bytes) => arguments.add(bytes.as_slice()),
-            Value::Int(number) => arguments.add(number),
-            Value::Null => arguments.add(None::<Vec<u8>>),
-        }
-        .map_err(sqlx::Error::Encode)?;
-    }
-    let statement = sqlx::query_with(AssertSqlSafe(text.to_owned()), arguments);
-    if changes {
-        return connection.execute(statement).await.map(Reply::Changed);
-    }
-    connection.fetch_all(statement).await.map(Reply::Rows)
+    connection.run(text, values).await
 }
 
 /// A session that is ready for verbs, with what they need in the database.
@@ -288,47 +253,43 @@ pub(super) async fn connect(
     config: &MysqlConfig,
     address: &Arc<str>,
     durability: &Durability,
-) -> Result<MySqlConnection> {
-    let fail = |e: sqlx::Error| explain("connect", address, &e, false);
-    let mut options = MySqlConnectOptions::new()
-        .host(&config.host)
-        .port(config.port)
-        .username(&config.login.user)
-        .database(&config.login.database)
-        .ssl_mode(if config.tls == Tls::Off { MySqlSslMode::Disabled } else { MySqlSslMode::VerifyIdentity });
-    if let Some(password) = &config.login.password {
-        options = options.password(password);
-    }
-    if let Tls::Authority(file) = &config.tls {
-        options = options.ssl_ca(file);
-    }
-    // Its own log lines would show every statement.
-    let options = options.disable_statement_logging();
-    let all = async {
-        let mut connection = options.connect().await.map_err(fail)?;
-        connection.execute(sqlx::raw_sql(SESSION)).await.map_err(fail)?;
+) -> Result<Connection> {
+    let fail = |e: Failure| explain("connect", address, &e, false);
+    let silent = || Error::new(ErrorKind::Unavailable, "connect", "the server does not answer").at(address);
+    let ready = async {
+        let mut connection = Connection::open(config).await.map_err(fail)?;
+        connection.query(SESSION).await.map_err(fail)?;
         check(&mut connection, address, durability).await?;
-        #[cfg(test)]
-        let clock = config.clock.is_some();
-        #[cfg(not(test))]
-        let clock = false;
-        schema::prepare(&mut connection, address, clock).await?;
+        if config.layout.is_some() {
+            // In a table of others the digits of a time mean what the sessions of others take them for: those of the server's zone.
+            connection.query("SET SESSION time_zone = DEFAULT").await.map_err(fail)?;
+        }
         Ok(connection)
     };
-    tokio::time::timeout(CONNECT_WITHIN, all).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, "connect", "the server does not answer").at(address))
-    })
+    let ready = tokio::time::timeout(config.connect_within, ready).await;
+    let mut connection = ready.unwrap_or_else(|_| Err(silent()))?;
+    if config.layout.is_some() {
+        return Ok(connection);
+    }
+    #[cfg(test)]
+    let clock = config.clock.is_some();
+    #[cfg(not(test))]
+    let clock = false;
+    let prepared =
+        tokio::time::timeout(PREPARED_WITHIN, schema::prepare(&mut connection, address, clock)).await;
+    prepared.unwrap_or_else(|_| Err(silent()))?;
+    Ok(connection)
 }
 
 /// Refuses a server that locks cannot be trusted to, and notes what it keeps. Not every server has all of these settings.
-async fn check(connection: &mut MySqlConnection, address: &Arc<str>, durability: &Durability) -> Result<()> {
-    let fail = |e: sqlx::Error| explain("connect", address, &e, false);
+async fn check(connection: &mut Connection, address: &Arc<str>, durability: &Durability) -> Result<()> {
+    let fail = |e: Failure| explain("connect", address, &e, false);
     let text = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'log_bin', 'binlog_format', 'sync_binlog', \
-                'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'innodb_doublewrite', 'wsrep_on')";
-    let rows = connection.fetch_all(text).await.map_err(fail)?;
-    let setting = |row: &MySqlRow| Ok((row.try_get::<String, _>(0)?.to_lowercase(), row.try_get(1)?));
+                'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'innodb_doublewrite', 'wsrep_on', 'version')";
+    let found = connection.query(text).await.map_err(fail)?;
+    let setting = |row: &Row| Ok((row.try_get::<String>(0)?.to_lowercase(), row.try_get(1)?));
     let settings: HashMap<String, String> =
-        rows.iter().map(setting).collect::<Result<_, sqlx::Error>>().map_err(fail)?;
+        found.rows.iter().map(setting).collect::<Result<_, Failure>>().map_err(fail)?;
     let is = |name: &str, value: &str| settings.get(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
     let refuse = |kind, message: &'static str, hint: &'static str| {
         Err(Error::new(kind, "connect", message).hint(hint).at(address))

@@ -1,7 +1,7 @@
 //! A leave that takes a join along: see [`Partners`](crate::drivers::partners::Partners).
 
-use super::lane::Value;
 use super::verbs::{Verbs, bytes};
+use super::wire::Value;
 use crate::drivers::partners::Partner;
 use crate::drivers::relational::{micros, ticket_column};
 use crate::error::Result;
@@ -37,7 +37,7 @@ impl Verbs {
         partner: &Partner<Standing>,
     ) -> Result<Option<Standing>> {
         let (claim, name) = (&partner.claim, &place.name);
-        let turn = self.lane_of(line).turn().await?;
+        let turn = self.lanes.of(place.id).turn().await?;
         // Only now: whoever was sent before this may have become the last.
         let Some((next, next_ticket, last)) = self.watch.first_and_last(name) else { return Ok(None) };
         let gone = ticket_column(place.ticket);
@@ -73,6 +73,7 @@ impl Verbs {
             ahead,
             look_again: look_again(claim.lease, None, None),
         };
+        self.lanes.came_along(line, claim.id, place.id, claim.lease);
         // Before anybody else leaves: it is the last of ours now.
         self.watch.stands(name, claim.id, standing, false);
         if partner.is_gone() {

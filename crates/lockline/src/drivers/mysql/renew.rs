@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::lane::Value;
 use super::verbs::Verbs;
+use super::wire::Value;
 use crate::drivers::relational::{
     Answer, Batch, BusyRows, RenewsRows, lease_columns, micros, nonsense, ticket_column,
 };
@@ -89,7 +89,8 @@ impl Verbs {
         }
         let text = format!("[{}]", alone.values().map(String::as_str).collect::<Vec<_>>().join(","));
         let values = vec![Value::Bytes(text.into_bytes())];
-        let answer = self.routine(&self.lanes[0], "renew", "CALL lockline_renew_alone(?)", values).await?;
+        let answer =
+            self.routine(self.lanes.spare(), "renew", "CALL lockline_renew_alone(?)", values).await?;
         // Somebody has locked one of them: they are looked at one by one.
         let answer = answer.unwrap_or_default();
         let bits = |hex: &str| u128::from_str_radix(hex, 16).ok();
@@ -118,7 +119,7 @@ impl Verbs {
             field(&mut text, *line, place.id.as_u128(), ticket, lease.max(1), last);
         }
         let values = vec![Value::Bytes(text.into_bytes()), Value::Bits(self.process)];
-        let answer = self.routine(&self.lanes[0], "renew", "CALL lockline_renew(?, ?)", values).await?;
+        let answer = self.routine(self.lanes.spare(), "renew", "CALL lockline_renew(?, ?)", values).await?;
         let Some(answer) = answer else { return Ok(vec![Standing::Unsure; places.len()]) };
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);

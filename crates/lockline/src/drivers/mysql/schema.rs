@@ -3,16 +3,14 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use sqlx::mysql::MySqlConnection;
-use sqlx::{AssertSqlSafe, Executor, Row};
-
 use super::durability::WEAK;
-use super::error::{explain, number_of};
+use super::error::explain;
+use super::wire::{Connection, Failure};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What this build's procedures expect. A change of the tables or of a procedure raises it, so that whoever connects first
 /// brings them up to date.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 
 /// What statements are written for, whatever the server's own is: with ONLY_FULL_GROUP_BY, ANSI, ORACLE and others they would mean
 /// something else, or nothing.
@@ -36,7 +34,7 @@ const PROCEDURES: &[(&str, &str)] = &[
     ("lockline_watch", include_str!("sql/watch.sql")),
 ];
 const STAMP: &str =
-    "INSERT INTO lockline_meta (one, version) VALUES (1, 2) ON DUPLICATE KEY UPDATE version = 2";
+    "INSERT INTO lockline_meta (one, version) VALUES (1, 3) ON DUPLICATE KEY UPDATE version = 3";
 
 /// Everything an operator runs, in the database of the locks, for applications whose user may not create anything:
 /// `lockline schema mysql`.
@@ -53,8 +51,8 @@ pub fn sql() -> String {
 }
 
 /// Makes what is missing. Any number of clients may do this at the same time.
-pub(super) async fn prepare(connection: &mut MySqlConnection, address: &Arc<str>, clock: bool) -> Result<()> {
-    let fail = |e: sqlx::Error| explain("connect", address, &e, false);
+pub(super) async fn prepare(connection: &mut Connection, address: &Arc<str>, clock: bool) -> Result<()> {
+    let fail = |e: Failure| explain("connect", address, &e, false);
     match version(connection).await {
         Ok(Some(VERSION)) => return Ok(()),
         Ok(Some(found)) if found > VERSION => {
@@ -64,10 +62,10 @@ pub(super) async fn prepare(connection: &mut MySqlConnection, address: &Arc<str>
                 .at(address));
         }
         Ok(_) => {}
-        Err(e) if number_of(&e) == Some(1146) => {}
+        Err(e) if e.number() == Some(1146) => {}
         Err(e) => return Err(fail(e)),
     }
-    let denied = |e: sqlx::Error| {
+    let denied = |e: Failure| {
         let error = fail(e);
         if error.kind() == ErrorKind::Denied {
             error.hint(
@@ -77,34 +75,41 @@ pub(super) async fn prepare(connection: &mut MySqlConnection, address: &Arc<str>
             error
         }
     };
-    connection.execute("DO GET_LOCK('lockline schema', 10)").await.map_err(fail)?;
+    // Of this database: on one server others may be made at the same time.
+    let turn = "CONCAT('lockline schema ', LEFT(SHA2(DATABASE(), 256), 40))";
+    connection.query(&format!("DO GET_LOCK({turn}, 20)")).await.map_err(fail)?;
     let made = install(connection, clock).await;
-    connection.execute("DO RELEASE_LOCK('lockline schema')").await.map_err(fail)?;
+    connection.query(&format!("DO RELEASE_LOCK({turn})")).await.map_err(fail)?;
     made.map_err(denied)
 }
 
-async fn version(connection: &mut MySqlConnection) -> Result<Option<i32>, sqlx::Error> {
-    let found = sqlx::query("SELECT version FROM lockline_meta").fetch_optional(connection).await?;
-    found.map(|row| row.try_get(0)).transpose()
+async fn version(connection: &mut Connection) -> Result<Option<i32>, Failure> {
+    let found = connection.query("SELECT version FROM lockline_meta").await?;
+    found.rows.first().map(|row| row.try_get(0)).transpose()
 }
 
-async fn install(connection: &mut MySqlConnection, clock: bool) -> Result<(), sqlx::Error> {
+async fn install(connection: &mut Connection, clock: bool) -> Result<(), Failure> {
     // Somebody may have been faster.
     if let Ok(Some(VERSION)) = version(connection).await {
         return Ok(());
     }
     for table in TABLES.split(";\n").filter(|text| text.contains("CREATE ")) {
-        sqlx::raw_sql(table).execute(&mut *connection).await?;
+        connection.query(table).await?;
+    }
+    // Tables of version 2 lack it.
+    match connection.query("SELECT entered_us FROM lockline_lines LIMIT 0").await {
+        Err(error) if error.number() == Some(1054) => {
+            connection.query("ALTER TABLE lockline_lines ADD COLUMN entered_us BIGINT").await?;
+        }
+        looked => drop(looked?),
     }
     for (name, procedure) in PROCEDURES {
         let text = procedure.replace("{weak}", WEAK);
         let text = if clock { text.replace(CLOCK, "@clock") } else { text };
-        sqlx::raw_sql(AssertSqlSafe(format!("DROP PROCEDURE IF EXISTS {name}")))
-            .execute(&mut *connection)
-            .await?;
-        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await?;
+        connection.query(&format!("DROP PROCEDURE IF EXISTS {name}")).await?;
+        connection.query(&text).await?;
     }
-    sqlx::raw_sql(STAMP).execute(connection).await.map(drop)
+    connection.query(STAMP).await.map(drop)
 }
 
 /// How statements read the time; tests put another clock there.

@@ -5,20 +5,19 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sqlx::Row;
-use sqlx::mysql::MySqlRow;
-
 use super::bell::Watch;
-use super::config::{MysqlConfig, Tls};
+use super::config::MysqlConfig;
 use super::durability::{Durability, WEAK};
-use super::lane::{Lane, Value, connect, text_of};
+use super::lane::{Lane, connect, text_of};
+use super::lanes::Lanes;
 use super::renew::looks;
+use super::wire::{Failure, Row, Value};
 use crate::driver::{Bells, Query, Verb};
 use crate::drivers::partners::Partners;
 use crate::drivers::quiet::QuietLines;
 use crate::drivers::relational::{
     Answer, BusyRows, ClaimRow, LINES, LetterBox, assemble, line_key, micros, mode_columns, nonsense,
-    patience, stayed_locked, ticket_column, warn_of_clear_password, would_wait_for_itself,
+    patience, stayed_locked, ticket_column, would_wait_for_itself,
 };
 use crate::error::Result;
 use crate::line::{Claim, ClaimId, LineView, Mode, Place, Standing, Ticket};
@@ -28,13 +27,16 @@ use crate::sync::locked;
 /// How often a client that waits looks for evictions. Who gets in is told by the one before it, not by a letter.
 const LETTERS: Duration = Duration::from_millis(500);
 
+/// The line whose key is given, unless somebody else has locked its row: the shortest that an `UPDATE` of MySQL can wait is a second.
+const FREE_ROW: &str = "(SELECT line FROM (SELECT line FROM lockline_lines WHERE line = ? LIMIT 1 FOR UPDATE SKIP LOCKED) free_row)";
+
 /// The six verbs on one server.
 #[derive(Debug)]
 pub(super) struct Verbs {
     pub(super) address: Arc<str>,
-    /// Each lock's verbs go over one of them, so that a leave never overtakes its join, and releases on the session of the
-    /// join what others wait for.
-    pub(super) lanes: Vec<Lane>,
+    /// A claim's verbs go over one of them, so that a leave never overtakes its join, and releases on the session of the join what
+    /// others wait for.
+    pub(super) lanes: Arc<Lanes>,
     /// This client, to the server: whose bells are whose.
     pub(super) process: u128,
     pub(super) bells: Bells,
@@ -57,12 +59,7 @@ pub(super) fn bytes(text: &str) -> Value {
 }
 
 impl Verbs {
-    pub(super) async fn open(config: MysqlConfig, bells: Bells) -> Result<Verbs> {
-        config.check()?;
-        let address: Arc<str> = config.address().into();
-        if config.tls == Tls::Off {
-            warn_of_clear_password(&address, &[&config.host], &config.login, "ssl-mode=verify_identity");
-        }
+    pub(super) async fn open(config: MysqlConfig, address: Arc<str>, bells: Bells) -> Result<Verbs> {
         // The lanes try for as long as somebody waits; the first connection of all is to fail at once, and say why. It is the one
         // that renewals go over, which are not to wait for it.
         let durability = Arc::new(Durability::default());
@@ -70,9 +67,16 @@ impl Verbs {
         let process = ClaimId::random().as_u128();
         let lane =
             |_| Lane::new(config.clone(), address.clone(), durability.clone(), bells.clone(), first.take());
-        let lanes: Vec<Lane> = (0..config.connections).map(lane).collect();
-        let watch = Watch::new(config.clone(), address.clone(), durability.clone(), process, bells.clone());
-        let letters = letters_of(process, lanes[0].clone(), bells.clone());
+        let lanes = Arc::new(Lanes::new((0..config.connections).map(lane).collect()));
+        let watch = Watch::new(
+            config.clone(),
+            address.clone(),
+            durability.clone(),
+            process,
+            lanes.clone(),
+            bells.clone(),
+        );
+        let letters = letters_of(process, lanes.clone(), bells.clone());
         Ok(Verbs {
             address,
             lanes,
@@ -88,15 +92,6 @@ impl Verbs {
         })
     }
 
-    pub(super) fn address(&self) -> &Arc<str> {
-        &self.address
-    }
-
-    pub(super) fn lane_of(&self, line: u128) -> &Lane {
-        let nth = line % self.lanes.len() as u128;
-        &self.lanes[usize::try_from(nth).unwrap_or(0)]
-    }
-
     /// What a procedure answers; `None` if somebody else has locked a row that it needs, and nothing was done.
     pub(super) async fn routine(
         &self,
@@ -107,7 +102,7 @@ impl Verbs {
     ) -> Result<Option<String>> {
         let rows = lane.ask(operation, text, values).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        if let Ok(is_weak) = row.try_get::<i64, _>("weak") {
+        if let Ok(is_weak) = row.try_get::<i64>("weak") {
             self.durability.note(is_weak != 0);
         }
         text_of(&rows).map(Some).ok_or_else(|| nonsense(operation, &self.address))
@@ -117,14 +112,14 @@ impl Verbs {
     async fn on_row(
         &self,
         operation: &'static str,
-        line: u128,
+        (line, lane): (u128, &Lane),
         within: Duration,
         text: &'static str,
         values: Vec<Value>,
     ) -> Result<String> {
         let mut asking = self.busy.ask(line, within);
         while let Some(_attempt) = asking.next().await {
-            if let Some(answer) = self.routine(self.lane_of(line), operation, text, values.clone()).await? {
+            if let Some(answer) = self.routine(lane, operation, text, values.clone()).await? {
                 return Ok(answer);
             }
         }
@@ -137,11 +132,17 @@ impl Verbs {
         turn.comes().await;
         let standing = match self.join_along(line, claim, wait).await {
             Some(standing) => standing,
-            None => match self.join_alone(line, claim).await? {
-                Some(standing) => standing,
-                None => self.join_line(line, claim, wait).await?,
-            },
+            None => {
+                let lane = self.lanes.enter(line, claim.id, claim.lease);
+                match self.join_alone(line, lane, claim).await? {
+                    Some(standing) => standing,
+                    None => self.join_line(line, lane, claim, wait).await?,
+                }
+            }
         };
+        if standing == Standing::Out {
+            self.lanes.forget(claim.id);
+        }
         if claim.mode == Mode::Exclusive && matches!(standing, Standing::In { .. }) {
             self.partners.got_in(line);
         }
@@ -150,7 +151,7 @@ impl Verbs {
     }
 
     /// Takes a lock that is probably free; `None` if it was not, and nothing was done.
-    async fn join_alone(&self, line: u128, claim: &Claim) -> Result<Option<Standing>> {
+    async fn join_alone(&self, line: u128, lane: &Lane, claim: &Claim) -> Result<Option<Standing>> {
         let (kind, permits, limit) = mode_columns(claim.mode);
         if !self.quiet.has(line) || permits > limit {
             return Ok(None);
@@ -169,7 +170,7 @@ impl Verbs {
             Value::Bits(line),
         ];
         let text = self.on_clock(include_str!("sql/join_alone.sql"));
-        let Some(number) = self.lane_of(line).change("join", text, values).await? else {
+        let Some(number) = lane.change("join", text, values).await? else {
             self.quiet.note(line, false);
             return Ok(None);
         };
@@ -178,7 +179,7 @@ impl Verbs {
         Ok(Some(Standing::In { ticket: Ticket::new(number / 2) }))
     }
 
-    async fn join_line(&self, line: u128, claim: &Claim, wait: bool) -> Result<Standing> {
+    async fn join_line(&self, line: u128, lane: &Lane, claim: &Claim, wait: bool) -> Result<Standing> {
         let (kind, permits, limit) = mode_columns(claim.mode);
         let values = vec![
             Value::Bits(line),
@@ -196,7 +197,7 @@ impl Verbs {
             Value::Bits(self.process),
         ];
         let call = "CALL lockline_join(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-        let answer = self.on_row("join", line, patience(claim.lease), call, values).await?;
+        let answer = self.on_row("join", (line, lane), patience(claim.lease), call, values).await?;
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
         if answer.verdict == "D" {
@@ -222,11 +223,17 @@ impl Verbs {
             match self.pass(line, place, &partner).await? {
                 Some(standing) => partner.joined(standing),
                 // It goes alone, when this has left.
-                None => return self.leave_line(line, place).await.map(|()| drop(partner)),
+                None => {
+                    self.leave_line(line, place).await?;
+                    drop(partner);
+                }
             }
-            return Ok(());
+        } else {
+            self.leave_line(line, place).await?;
         }
-        self.leave_line(line, place).await
+        // Not before it has left: a second try releases on the same session what others wait for.
+        self.lanes.forget(place.id);
+        Ok(())
     }
 
     async fn leave_line(&self, line: u128, place: &Place) -> Result<()> {
@@ -242,7 +249,9 @@ impl Verbs {
             Value::Bits(self.process),
         ];
         let call = "CALL lockline_leave(?, ?, ?, ?, ?)";
-        let answer = self.on_row("leave", line, patience(place.lease), call, values).await?;
+        let answer = self
+            .on_row("leave", (line, self.lanes.of(place.id)), patience(place.lease), call, values)
+            .await?;
         self.has_left(line, &place.name, &Answer::new(&answer));
         Ok(())
     }
@@ -268,7 +277,8 @@ impl Verbs {
             return Ok(false);
         }
         let values = vec![Value::Bits(line), Value::Bits(place.id.as_u128())];
-        let left = self.lane_of(line).change("leave", include_str!("sql/leave_alone.sql"), values).await?;
+        let text = self.on_clock(include_str!("sql/leave_alone.sql"));
+        let left = self.lanes.of(place.id).change("leave", text, values).await?;
         if left.is_none() {
             self.quiet.note(line, false);
         }
@@ -285,7 +295,8 @@ impl Verbs {
             Value::Bits(self.process),
         ];
         let call = "CALL lockline_evict(?, ?, ?, ?, ?)";
-        let answer = self.on_row("evict", line, patience(Duration::MAX), call, values).await?;
+        let answer =
+            self.on_row("evict", (line, self.lanes.prompt()), patience(Duration::MAX), call, values).await?;
         let answer = Answer::new(&answer);
         answer.ring(&self.bells);
         Ok(answer.verdict == "1")
@@ -296,7 +307,7 @@ impl Verbs {
             Query::Name(name) => vec![line_key(name.as_str())],
             Query::Prefix(_) => self.all_lines().await?,
         };
-        let lane = &self.lanes[0];
+        let lane = self.lanes.prompt();
         let mut rows = Vec::new();
         for some in lines.chunks(LINES) {
             let look = vec![Value::Bytes(looks(some).into_bytes()), Value::Bits(self.process)];
@@ -316,8 +327,8 @@ impl Verbs {
     }
 
     async fn all_lines(&self) -> Result<Vec<u128>> {
-        let rows = self.lanes[0].ask("view", include_str!("sql/names.sql"), Vec::new()).await?;
-        let key = |row: &MySqlRow| {
+        let rows = self.lanes.prompt().ask("view", include_str!("sql/names.sql"), Vec::new()).await?;
+        let key = |row: &Row| {
             let bytes: Vec<u8> = row.try_get(0).ok()?;
             Some(u128::from_be_bytes(bytes.try_into().ok()?))
         };
@@ -336,9 +347,11 @@ impl Verbs {
         self.partners.has(line_key(name.as_str()))
     }
 
-    /// A statement that reads the time; tests have another clock.
+    /// A statement as this server takes it: `{line}` is the line's row, which is not waited for (MariaDB's sessions wait for none); it reads
+    /// the time, and tests have another clock.
     pub(super) fn on_clock(&self, text: &'static str) -> Cow<'static, str> {
-        let text = text.replace("{weak}", WEAK);
+        let line = if self.durability.is_mysql() { FREE_ROW } else { "?" };
+        let text = text.replace("{weak}", WEAK).replace("{line}", line);
         #[cfg(test)]
         if self.watch.has_test_clock() {
             let text = text.replace(super::schema::CLOCK, "@clock");
@@ -348,9 +361,9 @@ impl Verbs {
     }
 }
 
-fn letters_of(process: u128, lane: Lane, bells: Bells) -> Arc<LetterBox> {
+fn letters_of(process: u128, lanes: Arc<Lanes>, bells: Bells) -> Arc<LetterBox> {
     let fetch = move || -> Verb<'static, String> {
-        let lane = lane.clone();
+        let lane = lanes.spare().clone();
         Box::pin(async move {
             let rows =
                 lane.ask("letters", include_str!("sql/letters.sql"), vec![Value::Bits(process)]).await?;
@@ -361,14 +374,14 @@ fn letters_of(process: u128, lane: Lane, bells: Bells) -> Arc<LetterBox> {
 }
 
 /// As view.sql gives it.
-fn claim_row(row: &MySqlRow) -> Result<ClaimRow, sqlx::Error> {
-    let text = |column: &str| -> Result<String, sqlx::Error> {
+fn claim_row(row: &Row) -> Result<ClaimRow, Failure> {
+    let text = |column: &str| -> Result<String, Failure> {
         let bytes: Vec<u8> = row.try_get(column)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     Ok(ClaimRow {
         name: text("name")?,
-        is_in: row.try_get::<i64, _>("is_in")? != 0,
+        is_in: row.try_get::<i64>("is_in")? != 0,
         now_us: row.try_get("now_us")?,
         ticket: row.try_get("ticket")?,
         kind: row.try_get("kind")?,
@@ -376,6 +389,7 @@ fn claim_row(row: &MySqlRow) -> Result<ClaimRow, sqlx::Error> {
         permit_limit: row.try_get("permit_limit")?,
         deadline_us: row.try_get("deadline_us")?,
         since_us: row.try_get("since_us")?,
+        entered_us: row.try_get("entered_us")?,
         closed: row.try_get("closed")?,
         owner: text("owner")?,
         host: text("host")?,

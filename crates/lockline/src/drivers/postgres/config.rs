@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::drivers::relational::{Login, host_and_port};
+use super::address::{bad, own_name};
+use crate::drivers::relational::shared::Layout;
+use crate::drivers::relational::{Login, warn_of_clear_password};
 use crate::error::{Error, ErrorKind, Result};
-use crate::url::EngineUrl;
 
 /// Where the server is, and how to treat it.
 ///
@@ -22,6 +25,9 @@ pub struct PostgresConfig {
     pub(super) tls: Tls,
     pub(super) connections: usize,
     pub(super) failover: Failover,
+    pub(super) application_name: String,
+    pub(super) connect_within: Duration,
+    pub(super) layout: Option<Layout>,
 }
 
 /// What stands between the client and the server.
@@ -47,6 +53,9 @@ pub enum Tls {
     System,
     /// The same, with the authorities in this PEM file alone.
     Authority(PathBuf),
+    /// What libpq calls `prefer`: TLS if the server has it, and plain text if not; nobody's certificate is checked. It hides
+    /// passwords from whoever only listens, and from nobody who stands in between.
+    Prefer,
 }
 
 /// What the server fails over to.
@@ -68,7 +77,7 @@ impl PostgresConfig {
         )
     }
 
-    fn on(hosts: Vec<(String, u16)>, login: Login) -> PostgresConfig {
+    pub(super) fn on(hosts: Vec<(String, u16)>, login: Login) -> PostgresConfig {
         PostgresConfig {
             hosts,
             login,
@@ -77,7 +86,38 @@ impl PostgresConfig {
             tls: Tls::Off,
             connections: 1,
             failover: Failover::None,
+            application_name: "lockline".to_owned(),
+            connect_within: CONNECT_WITHIN,
+            layout: None,
         }
+    }
+
+    /// Locks in a database on the server of this machine whose Unix socket is in this folder, as the user of that name in the
+    /// operating system: what a stock server allows without a password.
+    pub fn unix(folder: impl Into<String>, port: u16, database: impl Into<String>) -> PostgresConfig {
+        let user = own_name().unwrap_or_else(|| "postgres".to_owned());
+        PostgresConfig::on(
+            vec![(folder.into(), port)],
+            Login { user, database: database.into(), password: None },
+        )
+    }
+
+    /// How operators see this client's sessions.
+    ///
+    /// Default: `lockline`.
+    #[must_use]
+    pub fn application_name(mut self, name: impl Into<String>) -> PostgresConfig {
+        self.application_name = name.into();
+        self
+    }
+
+    /// How long one attempt to connect may take.
+    ///
+    /// Default: 5 s.
+    #[must_use]
+    pub fn connect_timeout(mut self, within: Duration) -> PostgresConfig {
+        self.connect_within = within;
+        self
     }
 
     /// Logs in.
@@ -135,48 +175,28 @@ impl PostgresConfig {
         self
     }
 
-    /// What an address says; `lease=` and `prefix=`, which are the client's, must have been taken out of it.
+    /// Holds the locks of other programs, in a table that they share: mutexes only, no order, no tokens.
     ///
-    /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for an address that makes no sense.
-    pub fn from_url(mut url: EngineUrl) -> Result<PostgresConfig> {
-        if url.hosts().is_empty() {
-            return Err(bad("it names no host").hint("write postgres://user:password@host/database"));
-        }
-        let hosts = url.hosts().iter().map(|host| host_and_port(host, 5432)).collect::<Result<_>>()?;
-        let mut config = PostgresConfig::on(hosts, Login::of(&url)?);
-        config.schema = url.take("schema").unwrap_or(config.schema);
-        config.pooler = match url.take("pooler").as_deref() {
-            None | Some("none" | "session") => Pooler::None,
-            Some("transaction") => Pooler::Transaction,
-            Some(_) => return Err(bad("pooler is none, session or transaction")),
-        };
-        let authority = url.take("sslrootcert").map(PathBuf::from);
-        config.tls = match (url.take("sslmode").as_deref(), authority) {
-            (None | Some("disable"), None) => Tls::Off,
-            (Some("require" | "verify-full"), None) => Tls::System,
-            (None | Some("require" | "verify-full"), Some(file)) => Tls::Authority(file),
-            (Some("disable"), Some(_)) => return Err(bad("it has sslrootcert= and sslmode=disable")),
-            (Some(_), _) => {
-                return Err(bad("sslmode is disable, require or verify-full")
-                    .hint("require checks the certificate here, too: nothing falls back in silence"));
-            }
-        };
-        if let Some(text) = url.take("connections") {
-            config.connections = text.parse().map_err(|_| bad("connections is not a number"))?;
-        }
-        config.failover = match url.take("failover").as_deref() {
-            None => Failover::None,
-            Some("sync") => Failover::Synchronous,
-            Some("async") => Failover::Asynchronous,
-            Some(_) => return Err(bad("failover is sync or async")),
-        };
-        url.finish()?;
-        Ok(config)
+    /// Default: Lockline's own tables, with order, tokens and every primitive.
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> PostgresConfig {
+        self.layout = Some(layout);
+        self
     }
 
     /// Everything that can be refused before a server is touched.
     pub(super) fn check(&self) -> Result<()> {
+        if let Some(layout) = &self.layout {
+            layout.check()?;
+            if self.pooler == Pooler::Transaction {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "url",
+                    "a shared table needs sessions of its own, whose settings a pooler does not keep",
+                )
+                .hint("connect to the server itself, or to a pool with pool_mode = session"));
+            }
+        }
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if !(1..=40).contains(&self.schema.len()) || !self.schema.bytes().all(plain) {
             return Err(bad("a schema is 1 to 40 letters, digits and _"));
@@ -184,23 +204,34 @@ impl PostgresConfig {
         if !(1..=8).contains(&self.connections) {
             return Err(bad("connections is from 1 to 8"));
         }
+        if self.application_name.len() > 63 || self.application_name.contains('\0') {
+            return Err(bad("an application_name has at most 63 bytes"));
+        }
+        if !(CONNECT_AT_LEAST..=CONNECT_AT_MOST).contains(&self.connect_within) {
+            return Err(bad("connect_timeout is from 1 to 60 seconds"));
+        }
+        let has_socket = self.hosts.iter().any(|(host, _)| host.starts_with('/'));
+        if has_socket && !matches!(self.tls, Tls::Off | Tls::Prefer) {
+            return Err(bad("nobody speaks TLS on a Unix socket").hint("leave out sslmode= and sslrootcert="));
+        }
         Ok(())
     }
 
-    /// As people see it: no secret, no user.
-    pub(super) fn address(&self) -> String {
-        let host = |(host, port): &(String, u16)| {
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-        };
-        let hosts: Vec<String> = self.hosts.iter().map(host).collect();
-        format!("postgres://{}/{}", hosts.join(","), self.login.database)
+    /// The address as people see it; says so if a password goes over the network in the clear.
+    pub(super) fn greet(&self) -> Arc<str> {
+        let address: Arc<str> = self.address().into();
+        if matches!(self.tls, Tls::Off | Tls::Prefer) {
+            let hosts: Vec<&str> = self.hosts.iter().map(|(host, _)| host.as_str()).collect();
+            warn_of_clear_password(&address, &hosts, &self.login, "sslmode=verify-full");
+        }
+        address
     }
 }
 
-fn bad(problem: &'static str) -> Error {
-    Error::new(ErrorKind::Invalid, "url", problem)
-}
-
+/// How long one attempt to connect may take.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_AT_LEAST: Duration = Duration::from_secs(1);
+pub(super) const CONNECT_AT_MOST: Duration = Duration::from_secs(60);
 impl fmt::Debug for PostgresConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresConfig")
@@ -211,67 +242,9 @@ impl fmt::Debug for PostgresConfig {
             .field("tls", &self.tls)
             .field("connections", &self.connections)
             .field("failover", &self.failover)
+            .field("application_name", &self.application_name)
+            .field("connect_within", &self.connect_within)
+            .field("layout", &self.layout)
             .finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config(text: &str) -> Result<PostgresConfig> {
-        PostgresConfig::from_url(EngineUrl::parse(text)?)
-    }
-
-    #[test]
-    fn addresses() {
-        let all = config(
-            "postgres://me:c4nary@h:1,[::1]/db?schema=a&pooler=transaction&sslmode=verify-full&sslrootcert=/ca&connections=3&failover=sync",
-        )
-        .unwrap();
-        assert_eq!(all.hosts, [("h".to_owned(), 1), ("::1".to_owned(), 5432)]);
-        assert_eq!((all.schema.as_str(), all.pooler, all.connections), ("a", Pooler::Transaction, 3));
-        assert_eq!(all.tls, Tls::Authority("/ca".into()));
-        assert_eq!(all.address(), "postgres://h:1,[::1]:5432/db");
-        assert!(!format!("{all:?} {}", all.address()).contains("c4nary"));
-        assert_eq!(config("postgres://me@h/db?sslmode=require").unwrap().tls, Tls::System);
-    }
-
-    #[test]
-    fn what_is_said_of_a_failover() {
-        let failover = |text: &str| config(text).unwrap().failover();
-        assert_eq!(failover("postgres://me@h/db"), (Failover::None, 1));
-        assert_eq!(failover("postgres://me@a,b/db"), (Failover::None, 2));
-        assert_eq!(failover("postgres://me@a,b/db?failover=async"), (Failover::Asynchronous, 2));
-        assert_eq!(failover("postgres://me@a/db?failover=sync"), (Failover::Synchronous, 1));
-    }
-
-    #[test]
-    fn what_is_refused() {
-        for text in [
-            "postgres:///db",
-            "postgres://h/db",
-            "postgres://me@h",
-            "postgres://me@h:x/db",
-            "postgres://me@h/db?pooler=statement",
-            "postgres://me@h/db?sslmode=prefer",
-            "postgres://me@h/db?sslmode=disable&sslrootcert=/ca",
-            "postgres://me@h/db?connections=many",
-            "postgres://me@h/db?failover=maybe",
-            "postgres://me@h/db?speed=fast",
-        ] {
-            assert_eq!(config(text).unwrap_err().kind(), ErrorKind::Invalid, "{text}");
-        }
-        for text in ["postgres://me@h/db?schema=a%22b", "postgres://me@h/db?connections=9"] {
-            assert_eq!(config(text).unwrap().check().unwrap_err().kind(), ErrorKind::Invalid, "{text}");
-        }
-    }
-
-    #[test]
-    fn broken_addresses_show_no_secret() {
-        let examples = [
-            "postgres://me:c4nary@h:1,[::1]/db?schema=a&pooler=transaction&sslmode=verify-full&sslrootcert=/ca&connections=3&failover=sync",
-        ];
-        crate::hostile::addresses(&examples, config);
     }
 }

@@ -49,6 +49,20 @@ pub(super) enum Ask {
     View,
 }
 
+/// Which of a session's statements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nth {
+    pub(super) index: usize,
+    /// Rows that are asked for are kept by the server until the statement has ended, which takes a while.
+    pub(super) only_changes: bool,
+}
+
+impl From<Ask> for Nth {
+    fn from(ask: Ask) -> Nth {
+        Nth { index: ask as usize, only_changes: matches!(ask, Ask::LeaveAlone) }
+    }
+}
+
 /// Those that wait for the row of their line do so for a moment, and give no row if they do not get it.
 pub(super) const ASKS: [(Ask, &str); 14] = [
     (Ask::JoinAlone, include_str!("sql/join_alone.sql")),
@@ -170,18 +184,18 @@ impl Connection {
     pub(super) async fn ask(
         &self,
         operation: &'static str,
-        ask: Ask,
+        ask: impl Into<Nth>,
         params: Vec<Param>,
     ) -> Result<Vec<Row>> {
-        Ok(self.send(operation, ask, params).await?.rows)
+        Ok(self.send(operation, ask.into(), params).await?.rows)
     }
 
     /// Sends a statement that gives no rows. How many it changed.
     pub(super) async fn change(&self, operation: &'static str, ask: Ask, params: Vec<Param>) -> Result<u64> {
-        Ok(self.send(operation, ask, params).await?.changed)
+        Ok(self.send(operation, ask.into(), params).await?.changed)
     }
 
-    async fn send(&self, operation: &'static str, ask: Ask, params: Vec<Param>) -> Result<Outcome> {
+    async fn send(&self, operation: &'static str, ask: Nth, params: Vec<Param>) -> Result<Outcome> {
         let (live, turn) = loop {
             let live = self.live(operation).await?;
             let Some(turn) = &live.turn else { break (live, None) };
@@ -271,26 +285,24 @@ impl Live {
         self.is_over.load(Ordering::Acquire)
     }
 
-    async fn send(&self, ask: Ask, params: &[Param]) -> Result<Outcome, tokio_postgres::Error> {
+    async fn send(&self, ask: Nth, params: &[Param]) -> Result<Outcome, tokio_postgres::Error> {
         let values = params.iter().map(|(value, _)| value.as_ref() as &(dyn ToSql + Sync));
         let rows = |rows| Outcome { rows, ..Outcome::default() };
         let changed = |changed| Outcome { changed, ..Outcome::default() };
-        // Rows that are asked for are kept by the server until the statement has ended, which takes a while.
-        let only_changes = matches!(ask, Ask::LeaveAlone);
-        match self.prepared.get(ask as usize) {
+        match self.prepared.get(ask.index) {
             Some(statement) => {
                 let values = values.collect::<Vec<_>>();
-                if only_changes {
+                if ask.only_changes {
                     self.client.execute(statement, &values).await.map(changed)
                 } else {
                     self.client.query(statement, &values).await.map(rows)
                 }
             }
             None => {
-                let text = &self.texts[ask as usize];
+                let text = &self.texts[ask.index];
                 let typed: Vec<_> =
                     values.zip(params).map(|(value, (_, kind))| (value, kind.clone())).collect();
-                if only_changes {
+                if ask.only_changes {
                     self.client.execute_typed(text, &typed).await.map(changed)
                 } else {
                     self.client.query_typed(text, &typed).await.map(rows)

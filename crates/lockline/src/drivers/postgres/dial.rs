@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
@@ -12,17 +11,14 @@ use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::config::{Pooler, PostgresConfig};
+use super::config::{Pooler, PostgresConfig, Tls};
 use super::connection::{ASKS, Live, SILENT_FOR, Task};
 use super::durability::Durability;
 use super::error::{explain, read_only};
-use super::schema;
+use super::{schema, shared};
 use crate::driver::Bells;
 use crate::drivers::relational::decode_bell;
 use crate::error::{Error, ErrorKind, Result};
-
-/// How long one attempt to connect may take.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Settings of the session. There is no limit for a statement on purpose: one that waits for a synchronous standby would be
 /// called done when the limit ends, although the standby does not have it. A row that somebody else has locked is hardly waited for:
@@ -60,8 +56,10 @@ impl Maker {
             let live = self.set_up(client, end).await?;
             Ok((Arc::new(live), driving))
         };
-        tokio::time::timeout(CONNECT_WITHIN, all).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unavailable, "connect", "the server does not answer").at(&self.address))
+        tokio::time::timeout(self.config.connect_within, all).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, "connect", "the server does not answer")
+                .hint("check the address and the network; connect_timeout= allows it more seconds")
+                .at(&self.address))
         })
     }
 
@@ -105,37 +103,47 @@ impl Maker {
     }
 
     fn settings(&self, hosts: &[(String, u16)], wanted: TargetSessionAttrs) -> Config {
-        let PostgresConfig { login, pooler, .. } = &self.config;
+        let PostgresConfig { login, pooler, connect_within, application_name, .. } = &self.config;
         let mut settings = Config::new();
         for (host, port) in hosts {
             settings.host(host).port(*port);
         }
-        settings.user(&login.user).dbname(&login.database).application_name("lockline");
+        settings.user(&login.user).dbname(&login.database).application_name(application_name);
         if let Some(password) = &login.password {
             settings.password(password);
         }
         if *pooler == Pooler::None {
             settings.options(SESSION);
         }
-        settings.ssl_mode(if self.tls.is_some() { SslMode::Require } else { SslMode::Disable });
+        settings.ssl_mode(match self.config.tls {
+            Tls::Off => SslMode::Disable,
+            Tls::Prefer => SslMode::Prefer,
+            Tls::System | Tls::Authority(_) => SslMode::Require,
+        });
         settings.target_session_attrs(wanted);
-        settings.connect_timeout(CONNECT_WITHIN).tcp_user_timeout(SILENT_FOR);
+        settings.connect_timeout(*connect_within).tcp_user_timeout(SILENT_FOR);
         settings.keepalives_idle(SILENT_FOR).keepalives_interval(SILENT_FOR / 5).keepalives_retries(3);
         settings
     }
 
-    async fn set_up(&self, client: Client, end: Arc<Notify>) -> Result<Live> {
+    /// The statements of Lockline's own tables, which are made if there are none.
+    async fn own_texts(&self, client: &Client) -> Result<Vec<String>> {
         let schema = &self.config.schema;
-        schema::prepare(&client, schema, &self.address).await?;
+        schema::prepare(client, schema, &self.address).await?;
+        Ok(ASKS.iter().map(|(_, text)| schema::in_schema(text, schema)).collect())
+    }
+
+    async fn set_up(&self, client: Client, end: Arc<Notify>) -> Result<Live> {
         let fail = |e: tokio_postgres::Error| explain("connect", &self.address, &e, false);
         let is_ours = self.config.pooler == Pooler::None;
         let settings = if is_ours { "" } else { include_str!("sql/settings.sql") };
         let durability = include_str!("sql/durability.sql");
-        let text = |text: &str| {
-            let text = text.replace("{settings}", settings).replace("{durability}", durability);
-            schema::in_schema(&text, schema)
+        let texts = match &self.config.layout {
+            Some(layout) => shared::texts(&client, layout, &self.address).await?,
+            None => self.own_texts(&client).await?,
         };
-        let texts: Vec<String> = ASKS.iter().map(|(_, one)| text(one)).collect();
+        let fill = |text: &String| text.replace("{settings}", settings).replace("{durability}", durability);
+        let texts: Vec<String> = texts.iter().map(fill).collect();
         let mut prepared = Vec::new();
         if is_ours {
             for text in &texts {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio_postgres::Error as PgError;
 
+use crate::drivers::relational::COME_AGAIN;
 use crate::error::{Error, ErrorKind};
 
 /// What is to be said of a server that takes no writes: kind, message and hint.
@@ -61,10 +62,25 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &PgErr
             "the server could not do it now",
             "ask again; if it lasts, look for long transactions on the tables of locks",
         ),
-        "53300" | "57P03" => (
-            ErrorKind::Unavailable,
+        "53300" => (
+            ErrorKind::Limit,
             "the server takes no more connections now",
-            "raise max_connections, or use a pooler and pooler=transaction",
+            "raise max_connections, or use a pooler and pooler=transaction; each waiting process has one",
+        ),
+        _ if !sent && has_no_tls(error) => (
+            ErrorKind::Unsupported,
+            "the server does not speak TLS, and sslmode= demands it",
+            "turn on ssl in postgresql.conf; in a network that is trusted sslmode=disable does without",
+        ),
+        _ if !sent && is_about_certificates(error) => (
+            ErrorKind::Denied,
+            "the server's certificate is not accepted",
+            "see the cause; sslrootcert= names who signed it",
+        ),
+        "57P03" => (
+            ErrorKind::Unavailable,
+            "the server is starting, stopping or recovering",
+            "ask again; it takes no connections until it is done",
         ),
         _ if !sent => {
             (ErrorKind::Unavailable, "the server cannot be reached", "check the address and the network")
@@ -74,7 +90,26 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &PgErr
         }
         _ => (ErrorKind::Unknown, "the server failed", "see the cause"),
     };
-    Error::new(kind, operation, message).hint(hint).caused_by(cause(error)).at(address)
+    let error = Error::new(kind, operation, message).hint(hint).caused_by(cause(error)).at(address);
+    // Somebody will end a session: whoever can wait may come again.
+    if code == "53300" { error.again_after(COME_AGAIN) } else { error }
+}
+
+/// The crate has no other sign of it.
+fn has_no_tls(error: &PgError) -> bool {
+    error.source().is_some_and(|source| source.to_string().contains("server does not support TLS"))
+}
+
+fn is_about_certificates(error: &PgError) -> bool {
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let io = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if inner.is::<rustls::Error>() || io.is_some_and(|io| io.is::<rustls::Error>()) {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
 }
 
 /// PgBouncer has one code for everything of its own: only this of it does not pass. That its server is away, or has just

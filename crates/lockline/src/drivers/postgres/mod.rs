@@ -1,5 +1,6 @@
 #![doc = include_str!("GUIDE.md")]
 
+mod address;
 mod bits;
 mod config;
 mod connection;
@@ -8,6 +9,7 @@ mod durability;
 mod error;
 mod renew;
 mod schema;
+mod shared;
 mod tls;
 mod verbs;
 
@@ -16,10 +18,13 @@ mod tests;
 
 use std::fmt;
 
+pub use crate::drivers::relational::shared::Layout;
 pub use config::{Pooler, PostgresConfig, Tls};
 pub use schema::sql as schema_sql;
+pub use shared::shared_table_sql;
 
 use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query, Verb};
+use crate::drivers::foreign::Foreign;
 use crate::drivers::relational;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, LineView, Place, Standing, Ticket};
@@ -29,7 +34,13 @@ use verbs::Verbs;
 /// Locks on a PostgreSQL server. See the [module](self).
 pub struct Postgres {
     info: DriverInfo,
-    verbs: Verbs,
+    locks: Locks,
+}
+
+/// How they are stored.
+enum Locks {
+    Line(Box<Verbs>),
+    Foreign(Foreign),
 }
 
 impl Postgres {
@@ -45,9 +56,25 @@ impl Postgres {
             Error::new(ErrorKind::Invalid, "connect", "there is no Tokio runtime here")
                 .hint("call it inside a runtime, or use the blocking API")
         })?;
-        let verbs = Verbs::open(config, bells).await?;
-        let info = DriverInfo { driver: "postgres", address: verbs.address().clone() };
-        Ok(Postgres { info, verbs })
+        config.check()?;
+        let address = config.greet();
+        let info = DriverInfo { driver: "postgres", address: address.clone() };
+        let locks = match config.layout.clone() {
+            Some(layout) => Locks::Foreign(shared::open(config, &layout, address, bells).await?),
+            None => Locks::Line(Box::new(Verbs::open(config, address, bells).await?)),
+        };
+        Ok(Postgres { info, locks })
+    }
+}
+
+#[cfg(test)]
+impl Postgres {
+    /// The verbs of Lockline's own layout.
+    fn line(&self) -> &Verbs {
+        match &self.locks {
+            Locks::Line(line) => line,
+            Locks::Foreign(_) => panic!("these are others' locks"),
+        }
     }
 }
 
@@ -57,27 +84,45 @@ impl Driver for Postgres {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.verbs.guarantees()
+        match &self.locks {
+            Locks::Line(line) => line.guarantees(),
+            Locks::Foreign(foreign) => foreign.guarantees(),
+        }
     }
 
     fn join<'a>(&'a self, claim: &'a Claim, wait: bool) -> Verb<'a, Standing> {
-        Box::pin(self.verbs.join(claim, wait))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.join(claim, wait)),
+            Locks::Foreign(foreign) => Box::pin(foreign.join(claim, wait)),
+        }
     }
 
     fn renew<'a>(&'a self, places: &'a [Place]) -> Verb<'a, Vec<Standing>> {
-        Box::pin(relational::renew(&self.verbs, places))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(relational::renew(&**line, places)),
+            Locks::Foreign(foreign) => Box::pin(foreign.renew(places)),
+        }
     }
 
     fn leave<'a>(&'a self, place: &'a Place) -> Verb<'a, ()> {
-        Box::pin(self.verbs.leave(place))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.leave(place)),
+            Locks::Foreign(foreign) => Box::pin(foreign.leave(place)),
+        }
     }
 
     fn view<'a>(&'a self, query: &'a Query) -> Verb<'a, Vec<LineView>> {
-        Box::pin(self.verbs.view(query))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.view(query)),
+            Locks::Foreign(foreign) => Box::pin(foreign.view(query)),
+        }
     }
 
     fn evict<'a>(&'a self, name: &'a Name, ticket: Ticket, at_once: bool) -> Verb<'a, bool> {
-        Box::pin(self.verbs.evict(name, ticket, at_once))
+        match &self.locks {
+            Locks::Line(line) => Box::pin(line.evict(name, ticket, at_once)),
+            Locks::Foreign(foreign) => Box::pin(foreign.evict(name, ticket, at_once)),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// What this build's functions expect. A change of the tables raises it and adds a step to [`install`]; a change of a function
 /// raises it, too, so that whoever connects first replaces the functions.
 /// The printed schema says it, too.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 
 const TABLES: &str = include_str!("sql/schema.sql");
 const FUNCTIONS: &[&str] = &[
@@ -67,11 +67,14 @@ async fn version(client: &Client, schema: &str) -> Result<Option<i32>, tokio_pos
 
 async fn install(client: &Client, schema: &str, address: &Arc<str>) -> Result<()> {
     let all = format!(
-        // Whoever comes first takes a while, and the others wait for it: longer than a verb may wait for a row.
+        // Whoever comes first takes a while, and the others wait for it: longer than a verb may wait for a row. Then they ask the
+        // catalogue itself: `to_regclass` may answer from the session's cache, which an advisory lock does not refresh, and
+        // the table that the first one has just made would be made again.
         "DO $lockline$ BEGIN\n\
          PERFORM set_config('lock_timeout', '4s', true);\n\
          PERFORM pg_advisory_xact_lock(hashtextextended('lockline schema {schema}', 0));\n\
-         IF to_regclass('\"{schema}\".meta') IS NULL THEN\n{}\nEND IF;\n{}\n\
+         IF NOT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = '{schema}' AND tablename = 'meta') THEN\n{}\nEND IF;\n\
+         ALTER TABLE \"{schema}\".lines ADD COLUMN IF NOT EXISTS entered_us bigint;\n{}\n\
          UPDATE \"{schema}\".meta SET version = {VERSION};\nEND $lockline$",
         in_schema(TABLES, schema),
         in_schema(&FUNCTIONS.concat(), schema),

@@ -1,58 +1,77 @@
 //! Certificates: what a server's is checked against.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::config::Tls;
+use crate::drivers::relational::{authorities_of, system_authorities};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What makes a connection safe; `None` if it is to be left as it is.
 pub(super) fn connector(tls: &Tls) -> Result<Option<MakeRustlsConnect>> {
     let roots = match tls {
         Tls::Off => return Ok(None),
-        Tls::System => system()?,
-        Tls::Authority(file) => from_file(file)?,
+        Tls::System => Some(system_authorities("sslrootcert")?),
+        Tls::Authority(file) => Some(authorities_of(file, "sslrootcert")?),
+        Tls::Prefer => None,
     };
     // Named, because a library must not rely on one that the program has, or has not, installed.
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|e| bad("TLS cannot be set up").caused_by(e))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .map_err(|e| bad("TLS cannot be set up").caused_by(e))?;
+    let config = match roots {
+        Some(roots) => builder.with_root_certificates(roots).with_no_client_auth(),
+        None => {
+            let unchecked = Arc::new(Unchecked(provider));
+            builder.dangerous().with_custom_certificate_verifier(unchecked).with_no_client_auth()
+        }
+    };
     Ok(Some(MakeRustlsConnect::new(config)))
 }
 
-fn system() -> Result<RootCertStore> {
-    let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        return Err(bad("this system has no certificate authorities").hint("name a file with sslrootcert="));
-    }
-    Ok(roots)
-}
+/// Whoever answers is the server: what `sslmode=prefer` asks for.
+#[derive(Debug)]
+struct Unchecked(Arc<CryptoProvider>);
 
-fn from_file(file: &Path) -> Result<RootCertStore> {
-    let unusable = |why: String| {
-        bad("the file of certificate authorities cannot be used")
-            .hint("sslrootcert= names a file in PEM format that this process may read")
-            .caused_by(why)
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file).map_err(|e| unusable(e.to_string()))? {
-        let certificate = certificate.map_err(|e| unusable(e.to_string()))?;
-        roots.add(certificate).map_err(|e| unusable(e.to_string()))?;
+impl ServerCertVerifier for Unchecked {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
     }
-    if roots.is_empty() {
-        return Err(unusable("it contains no certificate".to_owned()));
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
     }
-    Ok(roots)
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 fn bad(message: &'static str) -> Error {

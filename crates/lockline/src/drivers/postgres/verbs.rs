@@ -7,14 +7,14 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::bits::Bits;
-use super::config::{Failover, Pooler, PostgresConfig, Tls};
+use super::config::{Failover, Pooler, PostgresConfig};
 use super::connection::{Ask, Connection, Param, param};
 use super::durability::Durability;
 use crate::driver::{Bells, Guarantees, Query, Verb};
 use crate::drivers::quiet::QuietLines;
 use crate::drivers::relational::{
     Answer, BusyRows, ClaimRow, LINES, LetterBox, assemble, line_key, micros, mode_columns, nonsense,
-    patience, stayed_locked, ticket_column, warn_of_clear_password, would_wait_for_itself,
+    patience, stayed_locked, ticket_column, would_wait_for_itself,
 };
 use crate::drivers::turns::Turns;
 use crate::error::Result;
@@ -48,13 +48,7 @@ pub(super) struct Verbs {
 }
 
 impl Verbs {
-    pub(super) async fn open(config: PostgresConfig, bells: Bells) -> Result<Verbs> {
-        config.check()?;
-        let address: Arc<str> = config.address().into();
-        if config.tls == Tls::Off {
-            let hosts: Vec<&str> = config.hosts.iter().map(|(host, _)| host.as_str()).collect();
-            warn_of_clear_password(&address, &hosts, &config.login, "sslmode=verify-full");
-        }
+    pub(super) async fn open(config: PostgresConfig, address: Arc<str>, bells: Bells) -> Result<Verbs> {
         let process = Bits(ClaimId::random().as_u128());
         let listens = config.pooler == Pooler::None;
         let mut connections = Vec::new();
@@ -82,10 +76,6 @@ impl Verbs {
             turns: Turns::default(),
             bells,
         })
-    }
-
-    pub(super) fn address(&self) -> &Arc<str> {
-        &self.address
     }
 
     /// What a lock can promise now.
@@ -308,6 +298,7 @@ fn claim_row(row: &Row) -> Result<ClaimRow, tokio_postgres::Error> {
         permit_limit: row.try_get("permit_limit")?,
         deadline_us: row.try_get("deadline_us")?,
         since_us: row.try_get("since_us")?,
+        entered_us: row.try_get("entered_us")?,
         closed: row.try_get("closed")?,
         owner: row.try_get("owner")?,
         host: row.try_get("host")?,

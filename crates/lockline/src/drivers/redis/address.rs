@@ -119,6 +119,37 @@ impl RedisConfig {
     }
 }
 
+/// One server, its login and its database. Certificates are the system's; [`tls`](RedisConfig::tls) names others.
+impl TryFrom<redis::ConnectionInfo> for RedisConfig {
+    type Error = Error;
+
+    fn try_from(theirs: redis::ConnectionInfo) -> Result<RedisConfig> {
+        use redis::ConnectionAddr;
+        let (address, tls) = match theirs.addr() {
+            ConnectionAddr::Tcp(host, port) => (Address::Tcp(host.clone(), *port), None),
+            ConnectionAddr::TcpTls { host, port, insecure: false, .. } => {
+                (Address::Tcp(host.clone(), *port), Some(Tls::new()))
+            }
+            ConnectionAddr::Unix(path) => (Address::Unix(path.clone()), None),
+            _ => {
+                let message = "a connection whose certificate nobody checks is not taken over";
+                return Err(Error::new(ErrorKind::Unsupported, "config", message)
+                    .hint("make it a RedisConfig, and name the authority: Tls::new().ca(…)"));
+            }
+        };
+        let mut config = RedisConfig::on(Topology::One(address));
+        let settings = theirs.redis_settings();
+        config.tls = tls;
+        config.database = settings.db();
+        config.login = Login {
+            user: settings.username().map(str::to_owned),
+            password: settings.password().map(str::to_owned),
+        };
+        config.check()?;
+        Ok(config)
+    }
+}
+
 /// What is accepted and does nothing is taken for granted.
 fn no_guard_there() -> Error {
     let message = "locks in the layouts of other clients have no restart guard";
@@ -194,6 +225,23 @@ mod tests {
 
     fn config(text: &str) -> Result<RedisConfig> {
         RedisConfig::from_url(EngineUrl::parse(text)?)
+    }
+
+    #[test]
+    fn the_client_crates_own_settings_are_taken() {
+        use redis::IntoConnectionInfo;
+        let of = |text: &str| RedisConfig::try_from(text.into_connection_info().unwrap());
+        let ours = of("rediss://me:c4nary@h:7/3").unwrap();
+        assert_eq!(ours.address(), "rediss://h:7/3");
+        assert_eq!(
+            (ours.login.user.as_deref(), ours.login.password.as_deref()),
+            (Some("me"), Some("c4nary"))
+        );
+        assert_eq!(
+            of("redis+unix:///run/redis.sock?db=2").unwrap().address(),
+            "redis+unix:/run/redis.sock?db=2"
+        );
+        assert_eq!(of("rediss://h/#insecure").unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
     fn tcp(host: &str, port: u16) -> Address {

@@ -86,7 +86,9 @@ pub(super) fn is_in(answer: &Value, ticket: Ticket) -> bool {
 /// As view.lua writes it.
 pub(super) fn line(answer: &Value) -> Option<LineView> {
     let Value::Array(parts) = answer else { return None };
-    let [name, through, now, claims @ ..] = parts.as_slice() else { return None };
+    let [name, through, now, entered, claims @ ..] = parts.as_slice() else { return None };
+    // -1, which is no number here, says that nobody knows.
+    let entered = number(entered).map(Time::from_micros);
     let (through, now) = (Ticket::new(number(through)?), Time::from_micros(number(now)?));
     let mut line = LineView::free(Name::new(text(name)?).ok()?);
     let mut all = Vec::new();
@@ -95,6 +97,10 @@ pub(super) fn line(answer: &Value) -> Option<LineView> {
     }
     // Of the claims on one place the one that came first stands first.
     all.sort_by(|a, b| a.ticket.cmp(&b.ticket).then(b.since.cmp(&a.since)));
+    for last in all.iter_mut().filter(|claim| claim.ticket == through) {
+        // Whoever joins others on their place is in no sooner than it came.
+        last.held = entered.map(|entered| now.since(entered).min(last.since));
+    }
     (line.holders, line.waiters) = all.into_iter().partition(|claim| claim.ticket <= through);
     Some(line)
 }
@@ -118,6 +124,7 @@ fn claim(stored: &str, deadline: Time, now: Time) -> Option<ClaimView> {
         who: Who { owner: owner.to_owned(), host: host.to_owned(), pid: pid.parse().ok()? },
         remaining: deadline.since(now),
         since: now.since(Time::from_micros(since.parse().ok()?)),
+        held: None,
         evicted: flags.parse::<u8>().ok()? >= 2,
     })
 }

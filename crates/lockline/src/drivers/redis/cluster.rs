@@ -31,7 +31,7 @@ use super::scripts::Script;
 use super::slots::{Kept, SLOTS, slot_of};
 use super::{bell, verbs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::line::Bell;
+use crate::line::{Bell, Shut};
 use crate::name::Name;
 use crate::pause;
 
@@ -123,6 +123,17 @@ impl Cluster {
         fill: &(impl Fn(&mut Cmd) + Sync),
     ) -> Result<(RedisResult<Value>, Arc<Live>)> {
         self.shared.run(operation, script, key, fill).await
+    }
+
+    /// Whether nobody gets the lock with this key yet.
+    pub(super) fn shut(&self, key: &str) -> Option<Shut> {
+        self.shared.keeper_of(slot_of(key.as_bytes()))?.shut()
+    }
+
+    /// Whether nobody gets any lock yet: until the first of its primaries opens.
+    pub(super) fn shut_everywhere(&self) -> Option<Shut> {
+        let all = self.shared.map().nodes.iter().map(|node| node.link.shut()).collect::<Option<Vec<_>>>()?;
+        all.into_iter().min_by_key(|shut| shut.opens_in)
     }
 
     /// The connections to all primaries.

@@ -8,6 +8,7 @@ use super::address::{Address, Topology};
 use super::layouts::Layout;
 use super::tls::Tls;
 use crate::error::{Error, ErrorKind, Result};
+use crate::words::told;
 
 /// Where the servers are, and how to treat them.
 ///
@@ -100,8 +101,12 @@ pub enum RestartGuard {
 /// What keys of Lockline's own layout begin with, unless said otherwise.
 const SPACE: &str = "lockline";
 
-/// The longest lease, unless said otherwise; and for how long everybody guards who does not say that less is enough.
-const MAX_LEASE: Duration = Duration::from_secs(60);
+/// The longest lease, unless said otherwise; and for how long everybody guards who does not say that less is enough. It is the
+/// default lease: whoever meets a server that was just started waits no longer than that for a first lock.
+pub(super) const MAX_LEASE: Duration = crate::builder::DEFAULT_LEASE;
+
+/// What it was before: somebody may still hold a lock on a lease as long as that.
+pub(super) const UNSAID_BEFORE: Duration = Duration::from_secs(60);
 
 impl RedisConfig {
     /// Locks on the server at this host and port.
@@ -205,10 +210,11 @@ impl RedisConfig {
     }
 
     /// The longest lease that this client asks for. A longer lease is refused, unless the guard is off. The restart guard lasts
-    /// as long, and at least 60 s, because others may have longer leases than this client; see [`RestartGuard::For`].
+    /// as long, and at least 10 s, because others may have longer leases than this client; see [`RestartGuard::For`].
     ///
-    /// Default: 60 s, six times the default lease. Whoever says more must say so everywhere: those who guard for another time
-    /// than the others on this server and space are refused.
+    /// Default: 10 s, the default lease, so that nobody waits longer than that for a first lock on a server that was just
+    /// started. Whoever says more must say so everywhere: those who guard for another time than the others on this server
+    /// and space are refused.
     #[must_use]
     pub fn max_lease(mut self, longest: Duration) -> RedisConfig {
         self.max_lease = longest;
@@ -306,7 +312,7 @@ impl RedisConfig {
         if self.restart_guard == RestartGuard::Off || lease <= self.max_lease {
             return Ok(());
         }
-        let (asked, most) = (humantime::format_duration(lease), humantime::format_duration(self.max_lease));
+        let (asked, most) = (told(lease), told(self.max_lease));
         let message = format!("a lease of {asked} is longer than max_lease, {most}");
         Err(Error::new(ErrorKind::Invalid, operation, message).hint(
             "ask for less, or raise max_lease= for everybody who uses this server: the restart guard must last as long",
@@ -319,7 +325,9 @@ fn addresses<H: Into<String>>(all: impl IntoIterator<Item = (H, u16)>) -> Vec<Ad
 }
 
 pub(super) fn bad(problem: &'static str) -> Error {
-    Error::new(ErrorKind::Invalid, "url", problem)
+    Error::new(ErrorKind::Invalid, "url", problem).hint(
+        "it looks like redis://user:password@host:6379/0; the guide of the redis driver lists the options",
+    )
 }
 
 impl fmt::Debug for RedisConfig {
@@ -352,10 +360,11 @@ mod tests {
     #[test]
     fn what_is_refused() {
         assert!(RedisConfig::new("h", 1).space("a{b").check().is_err());
-        let minute = RedisConfig::new("h", 1);
-        assert!(minute.check_lease("join", Duration::from_secs(60)).is_ok());
-        assert!(minute.check_lease("join", Duration::from_secs(61)).is_err());
-        let unguarded = minute.restart_guard(RestartGuard::Off);
+        let usual = RedisConfig::new("h", 1);
+        assert!(usual.check_lease("join", Duration::from_secs(10)).is_ok());
+        let refused = usual.check_lease("join", Duration::from_secs(11)).unwrap_err();
+        assert!(refused.hint_text().unwrap().contains("max_lease="), "{refused:?}");
+        let unguarded = usual.restart_guard(RestartGuard::Off);
         assert!(unguarded.check_lease("join", Duration::from_secs(61)).is_ok());
     }
 }

@@ -20,7 +20,8 @@ use crate::driver::{Bells, Exclusion, Fencing, Guarantees};
 use crate::drivers::partners::Partners;
 use crate::drivers::quiet::QuietLines;
 use crate::error::{Error, ErrorKind, Result};
-use crate::line::{Claim, ClaimId, Place, Standing};
+use crate::line::{Claim, ClaimId, Place, Shut, Standing};
+use crate::name::Name;
 
 /// A way to the servers.
 #[derive(Debug)]
@@ -92,6 +93,17 @@ impl Connection {
             self.keeps_its_data.store(live.info.keeps_its_data(), Ordering::Relaxed);
         }
         guarantees(&self.config, self.keeps_its_data.load(Ordering::Relaxed))
+    }
+
+    /// Whether nobody gets this lock yet, or any. While there is no connection nobody knows, and whoever asks is told that.
+    pub(in crate::drivers) fn shut(&self, name: Option<&Name>) -> Option<Shut> {
+        match &self.way {
+            Way::One(link) => link.shut(),
+            Way::Cluster(cluster) => match name {
+                Some(name) => cluster.shut(&self.key(name.as_str())),
+                None => cluster.shut_everywhere(),
+            },
+        }
     }
 
     /// Runs a script where the key is, and tells on which connection. `fill` adds the number of keys, the keys and the

@@ -9,6 +9,8 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
     RedisResult, TlsCertificates,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::address::Address;
 use super::config::{Login, RedisConfig};
@@ -17,7 +19,11 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// How long one attempt to connect may take, with all that has to be asked before the connection is of use.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How long a greeting in TLS may be unanswered before it is found out whether the server speaks plain text. Not sooner: a server
+/// that hundreds of clients come back to at once is slow for a while, and is not to have twice as many connections.
+const TLS_WITHIN: Duration = Duration::from_millis(1500);
 /// After how long without an acknowledgement a connection is given up.
+#[cfg(target_os = "linux")]
 const SILENT_FOR: Duration = Duration::from_secs(10);
 
 /// Connects to a server that keeps locks.
@@ -53,8 +59,22 @@ pub(super) fn patient() -> AsyncConnectionConfig {
 /// A step of connecting that a silent server must not hold up for ever.
 pub(super) async fn in_time<T>(shown: &Arc<str>, step: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(CONNECT_WITHIN, step).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, "connect", "the server does not answer").at(shown))
+        let (message, hint) = silent(shown);
+        Err(Error::new(ErrorKind::Unavailable, "connect", message).hint(hint).at(shown))
     })
+}
+
+/// What is to be said of a server that does not answer: one that speaks plain text reads a greeting in TLS for ever.
+pub(super) fn silent(shown: &str) -> (&'static str, &'static str) {
+    if shown.starts_with("rediss") {
+        let hint = "this port may speak plain text: name the port that speaks TLS, or write redis:// in a trusted network";
+        ("the server does not answer in TLS", hint)
+    } else {
+        (
+            "the server does not answer",
+            "check that it runs, the address and the network; a port that speaks TLS is rediss://",
+        )
+    }
 }
 
 fn login(login: &Login, database: i64) -> RedisConnectionInfo {
@@ -94,11 +114,43 @@ async fn dial(
     settings: AsyncConnectionConfig,
     shown: &Arc<str>,
 ) -> Result<MultiplexedConnection> {
-    client_of(config, server, login, shown)?
-        .get_multiplexed_async_connection_with_config(&settings)
-        .await
-        .map_err(|e| explain("connect", shown, &e, false))
+    let client = client_of(config, server, login, shown)?;
+    let connecting = client.get_multiplexed_async_connection_with_config(&settings);
+    let connected = match server {
+        Address::Tcp(host, port) if config.tls.is_some() => tokio::select! {
+            biased;
+            connected = connecting => connected,
+            () = until_plain_text(host, *port) => {
+                let (kind, message, hint) = PLAIN_TEXT;
+                return Err(Error::new(kind, "connect", message).hint(hint).at(shown));
+            }
+        },
+        _ => connecting.await,
+    };
+    connected.map_err(|e| explain("connect", shown, &e, false))
 }
+
+/// Returns if the server turns out to speak plain text. Redis takes a greeting in TLS for the beginning of a command and
+/// waits for the end of its line; a command of its own, which says nothing about us, it answers at once.
+async fn until_plain_text(host: &str, port: u16) {
+    tokio::time::sleep(TLS_WITHIN).await;
+    let answers = async {
+        let mut stream = TcpStream::connect((host, port)).await?;
+        stream.write_all(b"PING\r\n").await?;
+        stream.read_u8().await
+    };
+    // A server that speaks TLS sends an alert, or ends the connection.
+    if !matches!(answers.await, Ok(b'+' | b'-')) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// What is said of a server that has shown that it speaks plain text.
+pub(super) const PLAIN_TEXT: (ErrorKind, &str, &str) = (
+    ErrorKind::Unsupported,
+    "the server answers in plain text, and the address demands TLS",
+    "name the port that speaks TLS, or write redis:// in a trusted network",
+);
 
 fn client(
     server: &Address,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use redis::{ErrorKind as RedisKind, RedisError};
 
+use super::dial::{PLAIN_TEXT, silent};
 use crate::error::{Error, ErrorKind};
 
 /// As the caller sees it. `sent` tells that the command may have reached the server.
@@ -61,11 +62,16 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
             "the server cannot be reached",
             "check that it runs and listens at this address",
         ),
+        _ if is_plain_text(error) => PLAIN_TEXT,
         _ if is_about_tls(error) => (
             ErrorKind::Denied,
             "the server and we do not accept each other's certificates",
             "see the cause; ca= names who signed the server's, cert= and key= what we show",
         ),
+        _ if error.is_timeout() && !sent => {
+            let (message, hint) = silent(address);
+            (ErrorKind::Unavailable, message, hint)
+        }
         _ if error.is_io_error() && !sent => {
             (ErrorKind::Unavailable, "the server cannot be reached", "check the address and the network")
         }
@@ -84,14 +90,23 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
 
 /// Whether the other side, or ours, ended the connection because of a certificate.
 fn is_about_tls(error: &RedisError) -> bool {
-    let Some(cause) = std::error::Error::source(error) else { return false };
+    of_tls(error).is_some()
+}
+
+/// Whether what came is no TLS at all.
+fn is_plain_text(error: &RedisError) -> bool {
+    matches!(of_tls(error), Some(rustls::Error::InvalidMessage(_)))
+}
+
+fn of_tls(error: &RedisError) -> Option<&rustls::Error> {
+    let cause = std::error::Error::source(error)?;
     // The crate shares causes, and a shared one is not what it contains.
     let cause = match cause.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>() {
         Some(shared) => &**shared,
         None => cause,
     };
     let inside = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-    cause.is::<rustls::Error>() || inside.is_some_and(|inside| inside.is::<rustls::Error>())
+    cause.downcast_ref().or_else(|| inside?.downcast_ref())
 }
 
 /// The word an error begins with. What a script runs into is told differently by different versions.
@@ -105,6 +120,8 @@ fn code_of<'a>(error: &'a RedisError, detail: &'a str) -> &'a str {
         "OOM"
     } else if says("can't run this command")
         || says("NOPERM")
+        // Redis 8 and Valkey.
+        || says("ACL failure in script")
         || says("can't access at least one of the keys")
     {
         "NOPERM"

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use redis::RedisResult;
 use redis::aio::ConnectionLike;
 
-use super::config::{RedisConfig, RestartGuard};
+use super::config::{MAX_LEASE, RedisConfig, RestartGuard, UNSAID_BEFORE};
 use super::error::explain;
 use super::met::Met;
 use super::scripts::{Loaded, texts};
 use crate::error::{Error, ErrorKind, Result};
+use crate::line::{Shut, ShutReason};
 use crate::pause::about;
+use crate::time::{BootClock, Time};
 
 /// The oldest version whose commands the scripts use: `SET … GET` and `ZADD … GT`.
 const OLDEST: (u32, u32) = (6, 2);
@@ -36,6 +38,25 @@ pub(super) struct Incarnation {
 pub(super) struct Guard {
     pub(super) ends_us: u64,
     pub(super) length_us: u64,
+    /// What people are told of it; nothing where a test tells the server's time.
+    pub(super) told: Option<Told>,
+}
+
+/// A guard on this process's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    ends: Time,
+    reason: ShutReason,
+    began: Option<Time>,
+}
+
+impl Guard {
+    /// The guard as it is now; nothing when it is over.
+    pub(super) fn shut(&self) -> Option<Shut> {
+        let (told, now) = (self.told?, BootClock.now());
+        let rest = Some(told.ends.since(now)).filter(|rest| !rest.is_zero())?;
+        Some(Shut::new(rest, told.reason).since(told.began.map(|began| now.since(began))))
+    }
 }
 
 /// What `INFO` says.
@@ -182,6 +203,18 @@ impl Info {
         (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
     }
 
+    /// Why its clients guard it, whoever of them decided that, and for how long it has been up if that is why.
+    fn reason(&self, length_us: u64) -> (ShutReason, Option<Duration>) {
+        let up = Duration::from_secs(self.get("uptime_in_seconds").parse().unwrap_or(0));
+        if self.was_promoted() {
+            (ShutReason::TookOver, None)
+        } else if micros(up) <= length_us {
+            (ShutReason::Restarted, Some(up))
+        } else {
+            (ShutReason::Replaced, None)
+        }
+    }
+
     /// The guard that a life of a server needs that nobody has met before, at `now_us` of its clock, and why. `before` is
     /// the server that was known here; `last` the life that left its data behind.
     fn guard(
@@ -193,8 +226,7 @@ impl Info {
     ) -> Option<(Guard, &'static str)> {
         let length_us = micros(config.guard_length());
         let uptime: u64 = self.get("uptime_in_seconds").parse().unwrap_or(0);
-        // The server counts whole seconds of a cached clock: it may have been up a second less.
-        let up_us = uptime.saturating_sub(1) * 1_000_000;
+        let up_us = certainly_up_us(uptime, now_us);
         let long_up = up_us >= length_us;
         let another = before.is_some_and(|before| before != self.run_id());
         let has_all = self.keeps_its_data() && last.is_some_and(|last| last.writes_first);
@@ -211,8 +243,16 @@ impl Info {
             let why = "the server was started a short while ago and may have forgotten locks";
             (now_us + length_us - up_us, why)
         };
-        Some((Guard { ends_us, length_us }, why))
+        Some((Guard { ends_us, length_us, told: None }, why))
     }
+}
+
+/// How long a server has certainly been up that said so many seconds, at `now_us` of its clock. It keeps the second of its clock in which
+/// it was started, and says how many whole seconds lie between that one and the present one. So it was started before that second
+/// ended, and no lease of its former life was granted later. Its clock must be read after it was asked: before, a second could have
+/// begun in between, which would be counted twice.
+fn certainly_up_us(uptime: u64, now_us: u64) -> u64 {
+    uptime.saturating_mul(1_000_000).saturating_add(now_us % 1_000_000).saturating_sub(1_000_000)
 }
 
 /// Asks a server what it is. One that still reads its data, which says wrong things about itself, is waited for, for a while.
@@ -256,18 +296,20 @@ pub(super) async fn decide(
     let life = info.life();
     #[cfg(test)]
     if let Some((ends_us, length_us)) = config.guard {
-        return Ok((Incarnation { life, guard: Some(Guard { ends_us, length_us }) }, None));
+        return Ok((Incarnation { life, guard: Some(Guard { ends_us, length_us, told: None }) }, None));
     }
     if config.restart_guard == RestartGuard::Off {
         return Ok((Incarnation { life, guard: None }, None));
     }
     let fail = |e: redis::RedisError| explain("connect", address, &e, false);
     let (seconds, rest): (u64, u64) = redis::cmd("TIME").query_async(connection).await.map_err(fail)?;
-    let now_us = seconds * 1_000_000 + rest;
+    // Read after the answer came: what is counted from it ends a little later than on the server.
+    let (now_us, now) = (seconds * 1_000_000 + rest, BootClock.now());
     let written: Option<String> = redis::cmd("GET").arg(key).query_async(connection).await.map_err(fail)?;
     let met = written.as_deref().and_then(Met::parse);
     let guards_us = micros(config.guard_length());
-    if let Some(others_us) = met.and_then(|met| met.guards_us)
+    // Whoever wrote a record without a length guarded for what was the default then, or for longer.
+    if let Some(others_us) = met.map(|met| met.guards_us.unwrap_or(guards_us.max(micros(UNSAID_BEFORE))))
         && others_us != guards_us
     {
         return Err(guards_differ(others_us, guards_us, key, address));
@@ -299,23 +341,31 @@ pub(super) async fn decide(
     }
     let rest = Duration::from_millis((ends_us - now_us) / 1000);
     tracing::warn!(
-        rest = %humantime::format_duration(rest),
+        rest = %crate::words::told(rest),
         "restart guard: nobody gets a lock until every lease from before has ended"
     );
-    Ok((Incarnation { life, guard: Some(Guard { ends_us, length_us: guards_us }) }, record))
+    let (reason, up) = info.reason(guards_us);
+    // A little more than that: the clocks may go at different rates.
+    let ends = now + rest + rest / 1000 + Duration::from_millis(2);
+    let told = Some(Told { ends, reason, began: up.map(|up| now.minus(up)) });
+    Ok((Incarnation { life, guard: Some(Guard { ends_us, length_us: guards_us, told }) }, record))
 }
 
 /// After a restart that forgets, whoever comes first guards for as long as it thinks right: if some guard for less, somebody could
 /// get in while the lease of one who guards for more goes on.
 fn guards_differ(others_us: u64, ours_us: u64, key: &str, address: &Arc<str>) -> Error {
-    let [others, ours] =
-        [others_us, ours_us].map(|us| humantime::format_duration(Duration::from_micros(us)).to_string());
+    let [others, ours] = [others_us, ours_us].map(|us| crate::words::told(Duration::from_micros(us)));
     let message = format!(
         "this client would guard the locks for {ours} after a restart, and the others here do for {others}"
     );
-    let hint = format!(
-        "say the same max_lease= and restart_guard= everywhere; when nobody says the old ones any more: DEL {key}"
-    );
+    // Two defaults: it is enough to tell those who were upgraded, and to forget the old one when nobody has it.
+    let is_older = others_us == micros(UNSAID_BEFORE) && ours_us == micros(MAX_LEASE);
+    let same = if is_older {
+        "an older Lockline guards for that by default: say max_lease=60s here while somebody has it"
+    } else {
+        "say the same max_lease= and restart_guard= everywhere"
+    };
+    let hint = format!("{same}; when nobody has had the old ones for {others}: DEL {key} on the server");
     Error::new(ErrorKind::Invalid, "connect", message).hint(hint).at(address)
 }
 
@@ -416,17 +466,17 @@ mod tests {
     fn nobody_guards_for_less_than_others_may_have_leases_for() {
         let length = |config: RedisConfig| config.guard_length().as_secs();
         let config = || RedisConfig::new("h", 1);
-        assert_eq!(length(config()), 60);
-        assert_eq!(length(config().max_lease(Duration::from_secs(2))), 60);
+        assert_eq!(config().guard_length(), crate::builder::DEFAULT_LEASE, "a newcomer waits no longer");
+        assert_eq!(length(config().max_lease(Duration::from_secs(2))), 10);
         assert_eq!(length(config().max_lease(Duration::from_secs(300))), 300);
         let short = RestartGuard::For(Duration::from_secs(5));
         assert_eq!(length(config().max_lease(Duration::from_secs(2)).restart_guard(short)), 5);
-        assert!(config().restart_guard(short).check().is_err(), "leases of a minute would outlast it");
+        assert!(config().restart_guard(short).check().is_err(), "the usual leases would outlast it");
     }
 
     #[test]
     fn who_is_guarded_and_for_how_long() {
-        let config = RedisConfig::new("h", 1);
+        let config = RedisConfig::new("h", 1).max_lease(Duration::from_secs(60));
         let minute = 60_000_000;
         let ends = |lines: &str, before, config: &RedisConfig| {
             let last = Met::parse("last 0 writes-first");
@@ -435,6 +485,11 @@ mod tests {
         };
         assert_eq!(ends("uptime_in_seconds:0", None, &config), Some(minute));
         assert_eq!(ends("uptime_in_seconds:11", Some("me"), &config), Some(minute - 10_000_000));
+        // It was started before its first second ended: that is known to the microsecond.
+        assert_eq!(
+            [(0, 0), (0, 999_999), (1, 0), (1, 300_000), (2, 0)].map(|(up, now)| certainly_up_us(up, now)),
+            [0, 0, 0, 300_000, 1_000_000]
+        );
         assert_eq!(ends("uptime_in_seconds:61", None, &config), None);
         assert_eq!(ends("uptime_in_seconds:61", Some("me"), &config), None);
         assert_eq!(ends("uptime_in_seconds:61", Some("other"), &config), Some(minute));

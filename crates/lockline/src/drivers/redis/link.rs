@@ -11,6 +11,7 @@ use super::error::is_unknown_script;
 use super::live::{Context, Goal, Live, Past, connect};
 use super::scripts::Script;
 use crate::error::{Error, ErrorKind, Result};
+use crate::line::Shut;
 use crate::pause;
 
 /// Pauses between attempts to connect again: from the first to the longest, for as long as it takes.
@@ -77,6 +78,11 @@ impl Link {
             State::Up(live) => Some(live.clone()),
             State::Down(_) | State::Gone => None,
         }
+    }
+
+    /// Whether nobody gets a lock there yet.
+    pub(super) fn shut(&self) -> Option<Shut> {
+        self.live_now()?.loaded().incarnation.guard?.shut()
     }
 
     /// Waits until there is a connection. Fails if there will be none before somebody sees to it.

@@ -34,11 +34,11 @@ pub use layouts::Layout;
 pub use tls::Tls;
 
 use crate::driver::{Bells, Driver, DriverInfo, Guarantees, Query, Verb};
+use crate::drivers::foreign::Foreign;
 use crate::error::{Error, ErrorKind, Result};
-use crate::line::{Claim, LineView, Place, Standing, Ticket};
+use crate::line::{Claim, LineView, Place, Shut, Standing, Ticket};
 use crate::name::Name;
 use connection::Connection;
-use layouts::Foreign;
 
 /// Locks on Redis. See the [module](self).
 pub struct Redis {
@@ -67,7 +67,7 @@ impl Redis {
                 .hint("call it inside a runtime, or use the blocking API")
         })?;
         if config.layout != Layout::Line {
-            let locks = Foreign::connect(&config, bells).await?;
+            let locks = layouts::connect(&config, bells).await?;
             let info = DriverInfo { driver: "redis", address: locks.address().clone() };
             return Ok(Redis { info, locks: Locks::Foreign(locks) });
         }
@@ -97,6 +97,14 @@ impl Driver for Redis {
         match &self.locks {
             Locks::Line(connection) => connection.guarantees(),
             Locks::Foreign(locks) => locks.guarantees(),
+        }
+    }
+
+    fn shut(&self, name: Option<&Name>) -> Option<Shut> {
+        match &self.locks {
+            Locks::Line(connection) => connection.shut(name),
+            // Their formats know no guard.
+            Locks::Foreign(_) => None,
         }
     }
 

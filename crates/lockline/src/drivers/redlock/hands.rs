@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::redis::layouts::{Found, Seen};
+use super::super::foreign::{Found, Seen};
 use super::tally::majority;
 use crate::line::Ticket;
 
@@ -196,6 +196,7 @@ mod tests {
                 who: Who { owner: "o".into(), host: "h".into(), pid: 1 },
                 remaining: Duration::from_secs(seconds),
                 since: Duration::ZERO,
+                held: None,
                 evicted: false,
             },
             has_end: true,

@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 pub use config::RedlockConfig;
 
-use super::redis::Layout;
-use super::redis::layouts::Foreign;
+use super::foreign::Foreign;
+use super::redis::{Layout, layouts};
 use crate::driver::{Bells, Driver, DriverInfo, Exclusion, Fencing, Guarantees, Query, Verb};
 use crate::error::{Error, ErrorKind, Result};
-use crate::line::{Claim, LineView, Place, Standing, Ticket};
+use crate::line::{Claim, LineView, Place, Shut, Standing, Ticket};
 use crate::name::Name;
 use ballots::{Ballots, NodeBells};
 use nodes::Nodes;
@@ -62,7 +62,7 @@ impl Redlock {
         config.check()?;
         if config.layout() != Layout::Line {
             let store = Plain::connect(&config, &bells).await?;
-            let foreign = Foreign::plain(&config.nodes[0].space, Box::new(store), bells);
+            let foreign = layouts::plain(&config.nodes[0].space, Box::new(store), bells);
             let info = DriverInfo { driver: "redlock", address: foreign.address().clone() };
             return Ok(Redlock { info, locks: Locks::Foreign(foreign) });
         }
@@ -89,6 +89,13 @@ impl Driver for Redlock {
                 Guarantees { fencing, exclusion: Exclusion::NoForwardStepOverFailover }
             }
             Locks::Foreign(foreign) => foreign.guarantees(),
+        }
+    }
+
+    fn shut(&self, _: Option<&Name>) -> Option<Shut> {
+        match &self.locks {
+            Locks::Line(quorum) => quorum.nodes.shut(),
+            Locks::Foreign(_) => None,
         }
     }
 

@@ -9,14 +9,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
+use super::super::foreign::Store;
 use super::super::redis::RedisConfig;
 use super::super::redis::connection::Connection;
-use super::super::redis::layouts::{Server, Store};
+use super::super::redis::layouts::Server;
 use super::config::RedlockConfig;
 use super::round::Round;
 use super::tally::majority;
 use crate::driver::{Bells, Fencing, Verb};
 use crate::error::{Error, ErrorKind, Result};
+use crate::line::Shut;
 use crate::pause;
 
 /// How long the rest of the nodes is waited for when a majority is connected: a dead one costs no more.
@@ -190,6 +192,17 @@ impl<W: Way> Nodes<W> {
             Some(cause) => error.caused_by(cause),
             None => error,
         }
+    }
+}
+
+impl Nodes {
+    /// Whether nobody gets a lock yet, because too few nodes may vote: until a majority may. With too few nodes to be asked at
+    /// all, whoever asks is told that.
+    pub(super) fn shut(&self) -> Option<Shut> {
+        let connected = self.all.iter().filter_map(|node| node.connection());
+        let mut all: Vec<Option<Shut>> = connected.map(|node| node.shut(None)).collect();
+        all.sort_by_key(|shut| shut.map(|shut| shut.opens_in));
+        all.get(self.majority() - 1).copied().flatten()
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::super::redis::layouts::{Ask, Eviction, Found, Seen, Server, Store};
+use super::super::foreign::{Ask, Eviction, Found, Seen, Store};
+use super::super::redis::layouts::Server;
 use super::config::RedlockConfig;
 use super::hands::{Hands, held_by_a_majority};
 use super::nodes::{Nodes, PEOPLE_WAIT, node_deadline};
@@ -79,7 +80,7 @@ impl Plain {
                 continue;
             }
             // What cannot be given back ends with its lease.
-            let mut round = self.ask_to_let_go(ask.key(), ask.id, ask.lease);
+            let mut round = self.ask_to_let_go(&ask.key, ask.id, ask.lease);
             if verdict == Some(Found::Unsure) {
                 // Too few answer, and these would not, either: the verb has no time left to wait for them again.
                 poll_fn(|context| {
@@ -231,15 +232,6 @@ impl Store for Plain {
 
     fn evict<'a>(&'a self, key: &'a str, stored: &'a str, at_once: bool) -> Verb<'a, Eviction> {
         Box::pin(self.evict_everywhere(key, stored, at_once))
-    }
-
-    /// Nobody announces anything in this layout.
-    fn listen<'a>(&'a self, _: &'a str) -> Verb<'a, bool> {
-        Box::pin(std::future::ready(Ok(false)))
-    }
-
-    fn stop_listening<'a>(&'a self, _: &'a str, _: Box<dyn FnOnce() -> bool + Send + 'a>) -> Verb<'a, ()> {
-        Box::pin(std::future::ready(Ok(())))
     }
 }
 

@@ -39,20 +39,26 @@ pub(super) fn merge(views: &[Vec<LineView>], majority: usize) -> Vec<LineView> {
         let mut line = LineView::free(name);
         for seen in all.into_values().filter(|seen| 2 * seen.claims.len() > views.len()) {
             let list = if seen.votes >= majority { &mut line.holders } else { &mut line.waiters };
-            list.extend(one(seen.claims));
+            list.extend(one(seen.claims, majority));
         }
         line
     });
     merged.filter(|line| !line.holders.is_empty() || !line.waiters.is_empty()).collect()
 }
 
-/// What is left of a claim is what is left of it at most of the nodes.
-fn one(mut claims: Vec<ClaimView>) -> Option<ClaimView> {
+/// What is left of a claim is what is left of it at most of the nodes. It stands in line, and holds, since a majority had it there,
+/// or had let it in: who got in at once has held it all the time.
+fn one(mut claims: Vec<ClaimView>, majority: usize) -> Option<ClaimView> {
     claims.sort_by_key(|claim| claim.remaining);
     let remaining = claims.get((claims.len() - 1) / 2).map_or(Duration::ZERO, |claim| claim.remaining);
-    let since = claims.iter().map(|claim| claim.since).max().unwrap_or_default();
+    let mut since: Vec<Duration> = claims.iter().map(|claim| claim.since).collect();
+    since.sort_unstable_by(|a, b| b.cmp(a));
+    let since = since.get(majority - 1).or(since.last()).copied().unwrap_or_default();
     let evicted = claims.iter().any(|claim| claim.evicted);
-    claims.pop().map(|claim| ClaimView { remaining, since, evicted, ..claim })
+    let mut held: Vec<Duration> = claims.iter().filter_map(|claim| claim.held).collect();
+    held.sort_unstable_by(|a, b| b.cmp(a));
+    let held = held.get(majority - 1).copied();
+    claims.pop().map(|claim| ClaimView { remaining, since, held, evicted, ..claim })
 }
 
 #[cfg(test)]
@@ -66,14 +72,26 @@ mod tests {
             mode: Mode::Exclusive,
             who: Who { owner: "o".into(), host: "h".into(), pid: 1 },
             remaining: Duration::from_secs(remaining),
+            held: None,
             since: Duration::ZERO,
             evicted: false,
         }
     }
 
     #[test]
+    fn who_got_in_at_once_has_held_it_all_the_time() {
+        let at = |ms| {
+            let since = Duration::from_millis(ms);
+            ClaimView { since, held: Some(since), ..claim(1, 9) }
+        };
+        let merged = one(vec![at(7), at(9), at(8)], 2).unwrap();
+        assert_eq!((merged.since, merged.held), (Duration::from_millis(8), Some(Duration::from_millis(8))));
+    }
+
+    #[test]
     fn a_majority_is_what_people_see() {
-        let line = |holders, waiters| vec![LineView { name: Name::new("m").unwrap(), holders, waiters }];
+        let line =
+            |holders, waiters| vec![LineView { name: Name::new("m").unwrap(), holders, waiters, shut: None }];
         let views = [
             line(vec![claim(1, 9)], vec![claim(2, 9)]),
             line(vec![claim(1, 7)], vec![claim(2, 9)]),

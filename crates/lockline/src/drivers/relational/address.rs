@@ -36,18 +36,36 @@ fn bad(scheme: &str, problem: &str) -> Error {
         .hint(format!("write {scheme}://user:password@host/database"))
 }
 
-/// `host`, `host:port` or `[v6]:port`.
+/// `host`, `host:port` or `[v6]:port`. What cannot be a host is refused here, before anybody looks it up.
 pub(in crate::drivers) fn host_and_port(text: &str, usual: u16) -> Result<(String, u16)> {
-    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, rest)) => (host, rest.strip_prefix(':')),
+    let refuse = |problem: &'static str| {
+        let hint = "a host is a name, an IPv4 address, or an IPv6 address in brackets";
+        Err(Error::new(ErrorKind::Invalid, "url", problem).hint(hint))
+    };
+    let (host, port, is_v6) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((host, "")) => (host, None, true),
+            Some((host, rest)) if rest.starts_with(':') => (host, Some(&rest[1..]), true),
+            _ => return refuse("invalid host in the address"),
+        },
         None => match text.rsplit_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
+            Some((host, port)) => (host, Some(port), false),
+            None => (text, None, false),
         },
     };
-    let port = port
-        .map_or(Ok(usual), str::parse)
-        .map_err(|_| Error::new(ErrorKind::Invalid, "url", "its port is not a number from 1 to 65535"))?;
+    let is_host = if is_v6 {
+        // With or without a zone.
+        host.split('%').next().is_some_and(|host| host.parse::<std::net::Ipv6Addr>().is_ok())
+    } else {
+        host.len() <= 253 && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    };
+    if !is_host {
+        return refuse("invalid host in the address");
+    }
+    let port = match port.map_or(Ok(usual), str::parse) {
+        Ok(port) if port != 0 => port,
+        _ => return refuse("its port is not a number from 1 to 65535"),
+    };
     Ok((if host.is_empty() { "127.0.0.1" } else { host }.to_owned(), port))
 }
 
@@ -74,7 +92,12 @@ mod tests {
         assert_eq!(host_and_port("h:8", 7).unwrap(), ("h".to_owned(), 8));
         assert_eq!(host_and_port("[::1]:8", 7).unwrap(), ("::1".to_owned(), 8));
         assert_eq!(host_and_port("[::1]", 7).unwrap(), ("::1".to_owned(), 7));
-        assert!(host_and_port("h:x", 7).is_err());
+        assert_eq!(host_and_port("my_db-1.example.:8", 7).unwrap(), ("my_db-1.example.".to_owned(), 8));
+        for bad in
+            ["h:x", "h:0", "h:", "[half", "[::1", "[::1]8", "[name]", "two words", "%zz", "a/b", "ü", "::1"]
+        {
+            assert_eq!(host_and_port(bad, 7).unwrap_err().kind(), ErrorKind::Invalid, "{bad}");
+        }
     }
 
     #[test]

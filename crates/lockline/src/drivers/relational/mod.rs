@@ -7,11 +7,13 @@
 
 mod address;
 mod answer;
+mod authorities;
 mod busy;
 #[cfg(test)]
 pub(super) mod certificates;
 mod letters;
 mod renew;
+pub(super) mod shared;
 #[cfg(test)]
 pub(super) mod testing;
 mod view;
@@ -20,6 +22,7 @@ pub(super) use address::{Login, host_and_port, warn_of_clear_password};
 pub(super) use answer::Answer;
 #[cfg(feature = "postgres")]
 pub(super) use answer::decode_bell;
+pub(super) use authorities::{authorities_of, system_authorities};
 pub(super) use busy::{BusyRows, patience, stayed_locked};
 pub(super) use letters::LetterBox;
 pub(super) use renew::{Batch, RenewsRows, renew};
@@ -35,6 +38,9 @@ use crate::line::{Claim, Mode, Place, Ticket};
 
 /// How many lines one call of a view looks at: short enough that nobody waits behind it.
 pub(super) const LINES: usize = 64;
+
+/// After how long a server that had no room for one more session may be asked again.
+pub(super) const COME_AGAIN: Duration = Duration::from_millis(250);
 
 /// The key of a line: a name is data, so only its hash is part of a key. Half of SHA-256 is more than anyone can find two
 /// names for.

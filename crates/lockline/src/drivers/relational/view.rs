@@ -18,6 +18,8 @@ pub(in crate::drivers) struct ClaimRow {
     pub(in crate::drivers) permit_limit: i64,
     pub(in crate::drivers) deadline_us: i64,
     pub(in crate::drivers) since_us: i64,
+    /// When it got in, if that was kept.
+    pub(in crate::drivers) entered_us: Option<i64>,
     pub(in crate::drivers) closed: bool,
     pub(in crate::drivers) owner: String,
     pub(in crate::drivers) host: String,
@@ -52,6 +54,7 @@ impl ClaimRow {
             who: Who { owner: self.owner, host: self.host, pid: count(self.pid) },
             remaining: time(self.deadline_us).since(now),
             since: now.since(time(self.since_us)),
+            held: self.entered_us.filter(|_| self.is_in).map(|entered| now.since(time(entered))),
             evicted: self.closed,
         }
     }

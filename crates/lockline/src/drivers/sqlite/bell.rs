@@ -1,17 +1,17 @@
 //! The bell: one datagram socket per process, found by a name that is made of the file and the process.
 //!
-//! The name is in Linux's abstract namespace, so nothing remains of it when the process dies. Anyone on the host may
-//! send to it; but a bell must name a claim by its 128-bit id, which only readers of the file know.
+//! Anyone on the host may send to it; but a bell must name a claim by its 128-bit id, which only readers of the file know.
+//! On systems without such names ([`platform`]) there is no bell, and who waits looks by itself.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use super::platform;
 use super::process::Process;
 use super::verbs::Ring;
 use crate::driver::Bells;
@@ -128,6 +128,8 @@ impl Belfry {
             // Nobody has this address. That alone is no proof of death: the process may be about to listen, or live
             // in another network namespace, where abstract names are others.
             Err(e) if e.kind() == ErrorKind::ConnectionRefused => silent.push(letter.to),
+            // No bells here: who waits looks by itself.
+            Err(e) if e.kind() == ErrorKind::Unsupported => {}
             Err(e) => tracing::debug!(error = %e, pid = letter.to.pid, "a bell could not be rung"),
         }
     }
@@ -144,8 +146,7 @@ impl Belfry {
     }
 
     fn address(&self, nonce: u128) -> io::Result<SocketAddr> {
-        let (device, inode) = self.file;
-        SocketAddr::from_abstract_name(format!("lockline/{device:x}/{inode:x}/{nonce:032x}"))
+        platform::bell_address(self.file, nonce)
     }
 }
 

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::error::{Error, ErrorKind};
 use crate::time::Time;
 
 /// The boot clock never goes back, and is read while the file is locked. This is for clocks whose cores differ a little.
@@ -26,34 +25,6 @@ pub(super) fn last_believed(now: Time) -> Time {
 /// Whether something that happened at `then` must have happened in another boot.
 pub(super) fn is_ahead(then: Time, now: Time) -> bool {
     then > last_believed(now)
-}
-
-/// Refuses to run where the boot clock is not the host's: its deadlines would be wrong by the difference for all others.
-pub(super) fn refuse_other_clock() -> Result<(), Error> {
-    let refuse = |message: &'static str| {
-        let hint = "leases in the file are counted on the host's boot clock; run where /proc and that clock are the host's";
-        Err(Error::new(ErrorKind::Unsafe, "open", message).hint(hint))
-    };
-    match std::fs::read_to_string("/proc/self/timens_offsets") {
-        Ok(offsets) if is_shifted(&offsets) => {
-            refuse("this process runs in a time namespace with a shifted boot clock")
-        }
-        Ok(_) => Ok(()),
-        // A kernel without time namespaces has a `/proc`, but no such file.
-        Err(_) if std::fs::metadata("/proc/self/stat").is_ok() => Ok(()),
-        Err(_) => refuse("/proc cannot be read, which tells whether the boot clock is the host's"),
-    }
-}
-
-fn is_shifted(offsets: &str) -> bool {
-    let boot = offsets.lines().filter_map(|line| line.strip_prefix("boottime"));
-    boot.flat_map(str::split_ascii_whitespace).any(|number| number != "0")
-}
-
-/// The boot id that this process is shown, if any.
-pub(super) fn shown_id() -> Option<String> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
 /// Whether the file was used under this boot id before, and not long ago.
@@ -86,13 +57,5 @@ mod tests {
             assert!(is_ahead(Time::from_micros(then), now), "{then}");
         }
         assert!(!is_ahead(Time::from_micros(u64::MAX), Time::from_micros(u64::MAX)));
-    }
-
-    #[test]
-    fn a_shifted_boot_clock_is_told_from_others() {
-        assert!(!is_shifted("monotonic           0         0\nboottime            0         0\n"));
-        assert!(!is_shifted("monotonic        -100         0\nboottime            0         0\n"));
-        assert!(is_shifted("monotonic           0         0\nboottime         -100         0\n"));
-        assert!(is_shifted("monotonic           0         0\nboottime            0         5\n"));
     }
 }

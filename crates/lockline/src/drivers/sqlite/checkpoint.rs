@@ -5,7 +5,6 @@
 //! log is written back when it is quiet; under load only when it has become large; and by a process that finds a long
 //! one with its first commit, because where all processes live for a millisecond, it never is quiet.
 
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -39,7 +38,7 @@ impl Checkpoints {
 
     /// When to call [`when_quiet`](Checkpoints::when_quiet), if nothing is asked before.
     pub(super) fn quiet_in(&self, file: &File) -> Option<Duration> {
-        (file.log_pages.load(Ordering::Relaxed) >= WHEN_QUIET).then_some(QUIET)
+        (file.log_pages.get() >= WHEN_QUIET).then_some(QUIET)
     }
 
     pub(super) fn when_quiet(&mut self, file: &File) {
@@ -48,12 +47,12 @@ impl Checkpoints {
 
     /// To be called when everyone has been answered.
     pub(super) fn after_commit(&mut self, file: &File) {
-        let pages = file.log_pages.load(Ordering::Relaxed);
+        let pages = file.log_pages.get();
         let first = pages > 0 && !self.committed;
         self.committed |= first;
         if first && pages >= WHEN_FIRST {
             write_back(&file.db, false);
-            file.log_pages.store(0, Ordering::Relaxed);
+            file.log_pages.set(0);
         } else if pages >= WHEN_BUSY {
             self.help(file, true);
         }
@@ -61,7 +60,7 @@ impl Checkpoints {
 
     /// The last thing a driver does.
     pub(super) fn at_the_end(&self, file: &File) {
-        if self.opened.elapsed() >= YOUNG && file.log_pages.load(Ordering::Relaxed) >= WHEN_QUIET {
+        if self.opened.elapsed() >= YOUNG && file.log_pages.get() >= WHEN_QUIET {
             write_back(&file.db, false);
         }
     }
@@ -76,7 +75,7 @@ impl Checkpoints {
             return;
         }
         // Until the next commit tells better: one attempt for what is there now.
-        file.log_pages.store(0, Ordering::Relaxed);
+        file.log_pages.set(0);
         let path = file.path.clone();
         let helper =
             std::thread::Builder::new().name("lockline-log".to_owned()).spawn(move || {

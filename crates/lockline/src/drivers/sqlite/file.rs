@@ -1,21 +1,22 @@
 //! The file: what is refused before anything is touched, and how it is opened.
 
+use std::cell::Cell;
 use std::fs::{DirBuilder, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{Access, access};
 
-use super::boot;
 use super::config::SqliteConfig;
 use super::error::Failure;
+use super::hooks;
 use super::identity::{Found, Identity, beside, refuse_other_names};
+use super::platform;
 use super::refuse::{cannot, refuse_file_system, refuse_owner};
 use super::schema::{self, Trouble};
 use crate::error::{Error, ErrorKind};
@@ -36,7 +37,7 @@ pub(super) struct File {
     index: PathBuf,
     pub(super) identity: Identity,
     /// How many pages the log has, as of the last commit.
-    pub(super) log_pages: Arc<AtomicUsize>,
+    pub(super) log_pages: Cell<usize>,
 }
 
 impl File {
@@ -50,7 +51,7 @@ impl File {
 pub(super) fn open(config: &SqliteConfig, path: &Path, address: &Arc<str>) -> Result<File, Error> {
     refuse_old_sqlite().map_err(|e| e.at(address))?;
     let resolved = prepare(config, path).map_err(|e| e.at(address))?;
-    boot::refuse_other_clock().map_err(|e| e.at(address))?;
+    platform::refuse_other_clock().map_err(|e| e.at(address))?;
     let (log, index) = (beside(&resolved, "-wal"), beside(&resolved, "-shm"));
     for _ in 0..MOST_OPENINGS {
         let before = std::fs::metadata(path).map(|found| (found.dev(), found.ino()));
@@ -59,6 +60,7 @@ pub(super) fn open(config: &SqliteConfig, path: &Path, address: &Arc<str>) -> Re
         let identity = Identity::of(path, &log, &index);
         let identity = identity.map_err(|e| cannot("find the log of", path, &e).at(address))?;
         if before.is_ok_and(|before| before == identity.file) {
+            let log_pages = Cell::new(log_pages);
             return Ok(File { db, path: path.to_owned(), log, index, identity, log_pages });
         }
     }
@@ -76,17 +78,11 @@ fn open_database(
     config: &SqliteConfig,
     path: &Path,
     address: &Arc<str>,
-) -> Result<(Connection, Arc<AtomicUsize>), Error> {
+) -> Result<(Connection, usize), Error> {
     let sqlite = |failure: Failure| failure.explain("open", address);
     let mut db = connect(path, config.busy_timeout).map_err(|e| sqlite(e.into()))?;
-    let log_pages = Arc::new(AtomicUsize::new(0));
-    let counter = log_pages.clone();
-    // In place of SQLite's own checkpoints: those would run, and sync the disk, inside somebody's commit.
-    db.wal_hook(Some(move |_: &mut _, pages: i32| {
-        counter.store(usize::try_from(pages).unwrap_or(0), Ordering::Relaxed);
-        Ok(())
-    }))
-    .map_err(|e| sqlite(e.into()))?;
+    hooks::forget_logged();
+    hooks::count_log_pages(&mut db).map_err(|e| sqlite(e.into()))?;
     schema::adopt(&db, config.busy_timeout).map_err(|trouble| match trouble {
         Trouble::Sqlite(failure) => sqlite(failure),
         Trouble::Foreign(message) => Error::new(ErrorKind::Unsafe, "open", message)
@@ -96,7 +92,7 @@ fn open_database(
             .hint("try again when its programs have ended, or choose another path")
             .at(address),
     })?;
-    Ok((db, log_pages))
+    Ok((db, hooks::logged().unwrap_or(0)))
 }
 
 /// A connection with our settings, which reads nothing yet.
@@ -109,27 +105,11 @@ pub(super) fn connect(path: &Path, busy_timeout: Duration) -> rusqlite::Result<C
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // Otherwise SQLite, built with STAT4, plans a statement anew whenever other values are bound to it.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    wait_when_busy(&mut db, busy_timeout)?;
+    hooks::wait_when_busy(&mut db, busy_timeout)?;
     // A power loss may undo the last commits, but it also ends the boot whose leases they were; and tickets are given
     // only below a limit that was synced. A crash of a process loses nothing.
     db.pragma_update(None, "synchronous", "NORMAL")?;
     Ok(db)
-}
-
-/// Waits for others on the file, for as long as `timeout`.
-pub(super) fn wait_when_busy(db: &mut Connection, timeout: Duration) -> rusqlite::Result<()> {
-    let mut started = Instant::now();
-    // SQLite's own handler sleeps up to 100 ms: with short transactions that is four owner changes a second.
-    db.busy_handler(Some(move |tries: i32| {
-        if tries == 0 {
-            started = Instant::now();
-        }
-        match tries {
-            0..2 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(20 << (tries - 2).min(6))),
-        }
-        started.elapsed() < timeout
-    }))
 }
 
 fn refuse_old_sqlite() -> Result<(), Error> {

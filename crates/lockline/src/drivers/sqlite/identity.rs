@@ -9,9 +9,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
-use rustix::io::Errno;
-
+use super::platform;
 use crate::error::{Error, ErrorKind};
 
 /// Device and inode.
@@ -83,7 +81,7 @@ pub(super) fn refuse_other_names(path: &Path) -> Result<(), Error> {
         );
         return refuse(message, "use one path for all, and remove the other link");
     }
-    if is_mount_point(path) {
+    if platform::is_mount_point(path) {
         let message = format!(
             "{} is mounted by itself, so its log is not the one of the file's other users",
             path.display()
@@ -91,63 +89,4 @@ pub(super) fn refuse_other_names(path: &Path) -> Result<(), Error> {
         return refuse(message, "mount the directory that holds the file, not the file alone");
     }
     Ok(())
-}
-
-fn is_mount_point(path: &Path) -> bool {
-    match statx(CWD, path, AtFlags::empty(), StatxFlags::empty()) {
-        Ok(found) if found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) => {
-            found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
-        }
-        // A kernel before 5.8 does not say.
-        Ok(_) | Err(Errno::NOSYS | Errno::PERM) => is_listed_mount_point(path),
-        // It has just gone: opening it tells.
-        Err(_) => false,
-    }
-}
-
-fn is_listed_mount_point(path: &Path) -> bool {
-    let Ok(resolved) = path.canonicalize() else { return false };
-    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    lists_mount_point(&mounts, &resolved)
-}
-
-fn lists_mount_point(mounts: &[u8], path: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    mounts.split(|&byte| byte == b'\n').filter_map(|line| line.split(|&byte| byte == b' ').nth(4)).any(
-        |escaped| {
-            let mut plain = Vec::with_capacity(escaped.len());
-            let mut rest = escaped;
-            while let Some((&byte, behind)) = rest.split_first() {
-                // Spaces and the like are written as a backslash and three octal digits.
-                let digits = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-                match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-                    Some(meant) if byte == b'\\' => {
-                        plain.push(meant);
-                        rest = &behind[3..];
-                    }
-                    _ => {
-                        plain.push(byte);
-                        rest = behind;
-                    }
-                }
-            }
-            plain == path.as_os_str().as_bytes()
-        },
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mount_point_is_found_in_the_list_of_an_old_kernel() {
-        let list = b"22 1 8:1 / / rw - ext4 /dev/a rw\n\
-            23 22 8:1 /x/locks.db /data/my\\040locks.db rw - ext4 /dev/a rw\n";
-        assert!(lists_mount_point(list, Path::new("/data/my locks.db")));
-        assert!(!lists_mount_point(list, Path::new("/data")));
-        assert!(!lists_mount_point(list, Path::new("/x/locks.db")));
-        assert!(is_mount_point(Path::new("/proc")) && is_listed_mount_point(Path::new("/proc")));
-        assert!(!is_mount_point(Path::new("/proc/self/stat")));
-    }
 }

@@ -1,18 +1,13 @@
 //! Which process a claim belongs to, and whether it still lives.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use rusqlite::Row;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tokio::io::{Interest, unix::AsyncFd};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use super::platform::{self, Alive};
 use super::rows::{bits_at, uint_at};
 use crate::line::ClaimId;
 
@@ -33,8 +28,8 @@ pub(super) struct Process {
 /// What can be said about a process.
 #[derive(Debug)]
 pub(super) enum Life {
-    /// It runs; this descriptor becomes readable when it ends.
-    Alive(OwnedFd),
+    /// It runs, and can be watched.
+    Alive(Alive),
     /// It is gone for certain.
     Dead,
     /// It cannot be told: another pid namespace, an old kernel, a hidden `/proc`. Only its lease counts.
@@ -45,12 +40,8 @@ impl Process {
     pub(super) fn this() -> Process {
         let pid = std::process::id();
         let nonce = ClaimId::random().as_u128();
-        let ns = std::fs::metadata("/proc/self/ns/pid").map_or(0, |ns| ns.ino());
-        match stat("self") {
-            // A `/proc` of another namespace shows this process under another pid: no pid there means what it says.
-            Some(stat) if stat.pid == pid => Process { nonce, pid, start: stat.start, pid_ns: ns },
-            _ => Process { nonce, pid, start: 0, pid_ns: 0 },
-        }
+        let (start, pid_ns) = platform::this_process(pid);
+        Process { nonce, pid, start, pid_ns }
     }
 
     /// From this column and the three behind it.
@@ -64,48 +55,12 @@ impl Process {
     }
 
     /// Looks whether it lives. *Dead* is said only on proof, because its claims are dropped on it.
-    ///
-    /// A missing `/proc/PID` proves nothing (`hidepid` hides other users' processes), and a zombie may be the leader
-    /// of threads that still run; a pidfd knows both.
     pub(super) fn look(&self, me: &Process) -> Life {
         if self.pid_ns == 0 || self.pid_ns != me.pid_ns {
             return Life::Unknown;
         }
-        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Life::Unknown };
-        let fd = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::SRCH) => return Life::Dead,
-            Err(_) => return Life::Unknown,
-        };
-        // In this order: if the start time is right after the descriptor was opened, the descriptor is of that process.
-        match stat(&self.pid.to_string()) {
-            Some(stat) if stat.start != self.start => Life::Dead,
-            _ if has_ended(&fd) => Life::Dead,
-            Some(_) => Life::Alive(fd),
-            None => Life::Unknown,
-        }
+        platform::look(self.pid, self.start)
     }
-}
-
-fn has_ended(pidfd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
-}
-
-struct Stat {
-    pid: u32,
-    start: u64,
-}
-
-fn stat(pid: &str) -> Option<Stat> {
-    let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    // The command's name stands in parentheses and may itself contain spaces and parentheses.
-    let (pid, rest) = text.split_once(' ')?;
-    let after_name = &rest[rest.rfind(')')? + 1..];
-    // The start time is field 22; the first one after the name is field 3.
-    let start = after_name.split_ascii_whitespace().nth(19)?.parse().ok()?;
-    Some(Stat { pid: pid.parse().ok()?, start })
 }
 
 /// The processes whose end this one waits for. Bounded: a descriptor each.
@@ -113,7 +68,7 @@ fn stat(pid: &str) -> Option<Stat> {
 pub(super) struct Watches {
     me: Process,
     runtime: Handle,
-    watched: HashMap<u128, (Arc<OwnedFd>, AbortHandle)>,
+    watched: HashMap<u128, (Arc<Alive>, AbortHandle)>,
 }
 
 impl Watches {
@@ -126,20 +81,20 @@ impl Watches {
         if process.nonce == self.me.nonce {
             return false;
         }
-        if let Some((fd, _)) = self.watched.get(&process.nonce) {
-            return has_ended(fd);
+        if let Some((alive, _)) = self.watched.get(&process.nonce) {
+            return alive.has_ended();
         }
         match process.look(&self.me) {
             Life::Dead => true,
             Life::Unknown => false,
-            Life::Alive(fd) => {
-                self.watch(process, fd, died);
+            Life::Alive(alive) => {
+                self.watch(process, alive, died);
                 false
             }
         }
     }
 
-    fn watch(&mut self, process: Process, fd: OwnedFd, died: impl FnOnce() + Send + 'static) {
+    fn watch(&mut self, process: Process, alive: Alive, died: impl FnOnce() + Send + 'static) {
         self.watched.retain(|_, (_, task)| !task.is_finished());
         if self.watched.len() >= MOST_WATCHED {
             // Any one goes: who is not watched is looked at whenever one of our claims is told to wait.
@@ -147,18 +102,14 @@ impl Watches {
                 self.forget(nonce);
             }
         }
-        let fd = Arc::new(fd);
-        let waiting = fd.clone();
+        let alive = Arc::new(alive);
+        let ended = alive.clone().ended();
         let task = self.runtime.spawn(async move {
-            // Deprecated for descriptors that may be closed while they are registered, in favour of an `unsafe` one.
-            // This one lives as long as its `Arc`.
-            #[allow(deprecated)]
-            let Ok(ended) = AsyncFd::with_interest(waiting, Interest::READABLE) else { return };
-            if ended.readable().await.is_ok() {
+            if ended.await {
                 died();
             }
         });
-        self.watched.insert(process.nonce, (fd, task.abort_handle()));
+        self.watched.insert(process.nonce, (alive, task.abort_handle()));
     }
 
     pub(super) fn forget(&mut self, nonce: u128) {

@@ -4,16 +4,15 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::statfs;
-
 use super::config::SqliteConfig;
+use super::platform;
 use crate::error::{Error, ErrorKind};
 
 /// File systems on which locks or the shared memory of the log are not those of one host.
 pub(super) fn refuse_file_system(config: &SqliteConfig, directory: &Path) -> Result<(), Error> {
-    let found = statfs(directory).map_err(|e| cannot("examine the file system of", directory, &e.into()))?;
-    // Magic numbers have 32 bits; the field is wider, and on some targets signed.
-    let Some((name, unproven)) = network_file_system(found.f_type as u32) else { return Ok(()) };
+    let found = platform::foreign_file_system(directory)
+        .map_err(|e| cannot("examine the file system of", directory, &e))?;
+    let Some((name, unproven)) = found else { return Ok(()) };
     if unproven && config.allow_unproven_file_system {
         return Ok(());
     }
@@ -23,32 +22,6 @@ pub(super) fn refuse_file_system(config: &SqliteConfig, directory: &Path) -> Res
     } else {
         "choose a local file system, or an engine with a server for several hosts"
     }))
-}
-
-/// Its name, and whether it may be one that works after all.
-fn network_file_system(magic: u32) -> Option<(&'static str, bool)> {
-    Some(match magic {
-        0x6969 => ("NFS", false),
-        0x517b | 0xff53_4d42 | 0xfe53_4d42 => ("SMB", false),
-        0x5346_414f | 0x6b41_4653 => ("AFS", false),
-        0x00c3_6400 => ("Ceph", false),
-        0x0bd0_0bd0 => ("Lustre", false),
-        0x4750_4653 => ("GPFS", false),
-        0x7375_7245 => ("Coda", false),
-        0x564c => ("NCP", false),
-        0x0116_1970 => ("GFS2", false),
-        0x7461_636f => ("OCFS2", false),
-        0x1983_0326 => ("BeeGFS", false),
-        0x2003_0528 => ("OrangeFS", false),
-        0xaad7_aaea => ("PanFS", false),
-        0xbeef_dead => ("StorNext", false),
-        0x6573_5546 => ("FUSE", true),
-        0x0102_1997 => ("9p", true),
-        0x786f_4256 => ("a VirtualBox share", true),
-        0xbacb_acbc => ("a VMware share", true),
-        0x7c7c_6673 => ("a Parallels share", true),
-        _ => return None,
-    })
 }
 
 /// Refuses, for root, a file that belongs to somebody else: that user can read, change and forge every lock in it, and
@@ -101,19 +74,4 @@ pub(super) fn cannot(what: &str, path: &Path, error: &io::Error) -> Error {
     Error::new(kind, "open", format!("cannot {what} {}", path.display()))
         .hint(hint)
         .caused_by(error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::network_file_system;
-
-    #[test]
-    fn network_file_systems_are_known_by_their_numbers() {
-        assert_eq!(network_file_system(0x6969), Some(("NFS", false)));
-        assert_eq!(network_file_system(0xfe53_4d42), Some(("SMB", false)));
-        assert_eq!(network_file_system(0x6573_5546), Some(("FUSE", true)));
-        for local in [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630] {
-            assert_eq!(network_file_system(local), None);
-        }
-    }
 }

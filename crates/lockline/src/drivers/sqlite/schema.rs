@@ -6,13 +6,14 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::boot;
 use super::error::Failure;
+use super::platform;
 use super::room;
 use super::rows::int;
 use crate::time::BootClock;
 
 /// "LkLn": tells `file(1)` and us whose database it is.
 const APPLICATION_ID: i32 = 0x4c6b_4c6e;
-const SCHEMA_VERSION: i32 = 3;
+const SCHEMA_VERSION: i32 = 4;
 /// Small pages: a verb changes one or two of them by a few bytes, and each is copied whole into the log.
 const PAGE_SIZE: u32 = 1024;
 
@@ -32,7 +33,7 @@ impl From<rusqlite::Error> for Trouble {
 
 /// Makes sure that the file is ours. Writes only to a new file, or under a boot id that it does not know.
 pub(super) fn adopt(db: &Connection, patience: Duration) -> Result<(), Trouble> {
-    let boot = boot::shown_id();
+    let boot = platform::boot_id();
     let boot = boot.as_deref();
     match look(db)? {
         Known::Ours => {}
@@ -82,7 +83,7 @@ fn look_inside(db: &Connection) -> Result<Known, Trouble> {
     let version = number("PRAGMA user_version")?;
     match (application, version) {
         (APPLICATION_ID, SCHEMA_VERSION) => Ok(Known::Ours),
-        (APPLICATION_ID, 1 | 2) => Ok(Known::Older),
+        (APPLICATION_ID, 1..SCHEMA_VERSION) => Ok(Known::Older),
         (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => Err(Trouble::Foreign(format!(
             "it was made by a newer Lockline (schema {newer}, this one knows {SCHEMA_VERSION})"
         ))),
@@ -116,7 +117,9 @@ fn upgrade(db: &Connection, boot: Option<&str>) -> Result<(), Trouble> {
             return Err(Trouble::InUse(message));
         }
         let last_ticket: i64 = db.query_row("SELECT last_ticket FROM meta", [], |row| row.get(0))?;
-        db.execute_batch("DROP TABLE claims; DROP TABLE meta; DROP TABLE reserve")?;
+        db.execute_batch(
+            "DROP TABLE claims; DROP TABLE meta; DROP TABLE reserve; DROP TABLE IF EXISTS boots",
+        )?;
         create_schema(db, boot, last_ticket)
     })?;
     room::free_reserve(db)?;

@@ -16,6 +16,7 @@ CREATE TABLE claims (
     deadline_us   INTEGER NOT NULL,
     renewed_us    INTEGER NOT NULL,           -- last joined or renewed; ahead of the clock: of another boot
     since_us      INTEGER NOT NULL,
+    entered_us    INTEGER NOT NULL,           -- when it got in; 0 while it waits
     owner         TEXT    NOT NULL,
     host          TEXT    NOT NULL,
     pid           INTEGER NOT NULL,           -- as the claim says, for people

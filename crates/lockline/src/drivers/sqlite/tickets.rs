@@ -14,7 +14,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, ffi};
-use rustix::fs::fdatasync;
 
 use super::error::Failure;
 use super::file::{File, connect};
@@ -45,7 +44,7 @@ pub(super) fn reserve(db: &Connection, log: &Path, wall_us: u64) -> Result<(), F
 ///
 /// It is opened for that: SQLite has no lock on this file that closing a descriptor could drop.
 fn sync(log: &Path) -> Result<(), Failure> {
-    let synced = Log::open(log).and_then(|log| fdatasync(&log).map_err(Into::into));
+    let synced = Log::open(log).and_then(|log| log.sync_data());
     synced.map_err(|e| {
         let code = ffi::Error { code: ErrorCode::SystemIoFailure, extended_code: ffi::SQLITE_IOERR_FSYNC };
         Failure::from(rusqlite::Error::SqliteFailure(code, Some(format!("the log cannot be synced: {e}"))))

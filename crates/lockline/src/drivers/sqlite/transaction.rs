@@ -4,7 +4,7 @@ use super::checkpoint::Checkpoints;
 use super::error::Failure;
 use super::verbs::{Ledger, Ring};
 use super::worker::{Room, Worker};
-use super::{room, tickets};
+use super::{hooks, room, tickets};
 
 /// What a transaction did.
 pub(super) struct Committed<T> {
@@ -58,9 +58,15 @@ impl Worker {
             let low_on_tickets = ledger.is_low_on_tickets().then_some(now.ticket_us);
             Ok(Committed { answer, rings: ledger.close()?, low_on_room, low_on_tickets })
         });
+        hooks::forget_logged();
         let result = match done {
             Ok(done) => match db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
-                Ok(_) => return Ok(done),
+                Ok(_) => {
+                    if let Some(pages) = hooks::logged() {
+                        self.file.log_pages.set(pages);
+                    }
+                    return Ok(done);
+                }
                 Err(error) => Err(Failure { error, at_commit: true }),
             },
             Err(error) => Err(Failure::from(error)),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Rows, params};
 
 use super::meta::Meta;
+use super::platform;
 use super::process::Process;
 use super::rows::{HoldKey, id_at, int, micros, mode_at, stored_name, ticket_at, uint_at};
 use crate::line::{
@@ -230,7 +231,7 @@ impl<'c> Ledger<'c> {
         let front = self.walk(walk.query([name.as_str()])?, name, caller, &mut entered)?;
         let mut let_in = self.db.prepare_cached(include_str!("sql/let_in.sql"))?;
         for ticket in entered {
-            let_in.execute(params![name.as_str(), int(ticket.get())])?;
+            let_in.execute(params![name.as_str(), int(ticket.get()), int(self.now.at.as_micros())])?;
         }
         Ok(front)
     }
@@ -316,7 +317,10 @@ impl<'c> Ledger<'c> {
             None
         };
         let next_lapse = lapse.map(|lapse| Time::from_micros(lapse).since(self.now.at));
-        Ok(Standing::Waiting { ticket, ahead, look_again: look_again(lease, next_lapse, None) })
+        let look_again = look_again(lease, next_lapse, None);
+        // Where no bell can ring, who waits must look.
+        let look_again = platform::LOOK_AGAIN.map_or(look_again, |most| look_again.min(most));
+        Ok(Standing::Waiting { ticket, ahead, look_again })
     }
 
     fn ahead(&self, name: &Name, ticket: Ticket) -> Sql<u32> {

@@ -54,6 +54,9 @@ fn claim(row: &Row<'_>, now: Time) -> rusqlite::Result<ClaimView> {
         who: Who { owner: row.get(9)?, host: row.get(10)?, pid: row.get(11)? },
         remaining: Time::from_micros(uint_at(row, 7)?).since(now),
         since: now.since(Time::from_micros(uint_at(row, 8)?)),
+        held: Some(uint_at(row, 12)?)
+            .filter(|entered| *entered > 0)
+            .map(|entered| now.since(Time::from_micros(entered))),
         evicted: row.get(6)?,
     })
 }

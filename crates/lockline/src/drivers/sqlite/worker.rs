@@ -13,14 +13,14 @@ use super::checkpoint::Checkpoints;
 use super::config::Clock;
 use super::early::Unheard;
 use super::error::{self, Failure};
-use super::file::{self, File};
+use super::file::File;
 use super::identity::Found;
 use super::process::{Process, Watches};
 use super::request::{Done, Queue, Reply, Request, ViewReply, Work};
 use super::rows::{holds_of, processes_ahead};
 use super::tickets::Reserving;
 use super::verbs::Ledger;
-use super::{room, view};
+use super::{hooks, platform, room, view};
 use crate::driver::Query;
 use crate::error::Error;
 use crate::line::{ClaimId, LineView, Now, Place, Standing};
@@ -115,7 +115,7 @@ impl Worker {
 
     /// It gets a thread: from now on it can wait longer for others on the file.
     pub(super) fn settle_down(&mut self, busy_timeout: Duration) {
-        if let Err(e) = file::wait_when_busy(&mut self.file.db, busy_timeout) {
+        if let Err(e) = hooks::wait_when_busy(&mut self.file.db, busy_timeout) {
             tracing::debug!(error = %e, "the file's patience stays short");
         }
     }
@@ -285,7 +285,7 @@ impl Worker {
     }
 
     pub(super) fn hang_up_bell(&mut self) {
-        if self.belfry.is_listening() {
+        if self.belfry.is_listening() || platform::LOOK_AGAIN.is_some() {
             return;
         }
         if let Err(e) = self.belfry.listen() {

@@ -166,7 +166,7 @@ impl ZookeeperConfig {
     #[allow(clippy::unused_self)]
     fn take_tls(&mut self, _: &mut EngineUrl) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "url", "this build has no TLS for ZooKeeper")
-            .hint("build it with the feature zookeeper-tls"))
+            .hint(crate::drivers::manifest_line("zookeeper-tls")))
     }
 
     /// Everything that can be refused before a server is touched.

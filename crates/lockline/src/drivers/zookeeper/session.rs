@@ -52,7 +52,7 @@ impl Session {
         if lease <= most {
             return Ok(());
         }
-        let (asked, most) = (humantime::format_duration(lease), humantime::format_duration(most));
+        let (asked, most) = (crate::words::told(lease), crate::words::told(most));
         let message =
             format!("a lease of {asked} needs a longer session than there is; here {most} is the longest");
         Err(Error::new(ErrorKind::Unsupported, operation, message).hint(

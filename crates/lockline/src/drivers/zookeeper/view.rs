@@ -195,6 +195,7 @@ impl Inner {
             who: read.data.as_ref().map_or_else(stranger, |data| data.who.clone()),
             remaining,
             since,
+            held: None,
             evicted: is_evicted(&read.bytes),
         }
     }

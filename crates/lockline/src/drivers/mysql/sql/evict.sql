@@ -15,7 +15,7 @@ BEGIN
     END;
     START TRANSACTION;
     SELECT last_ticket, in_through, seen_us, alone INTO l_last, l_through, l_seen, l_alone
-        FROM lockline_lines WHERE line = p_line FOR UPDATE;
+        FROM lockline_lines WHERE line = p_line FOR UPDATE /*!80000 NOWAIT */;
     IF l_through IS NOT NULL THEN
         IF l_alone <> x'00000000000000000000000000000000' THEN
             CALL lockline_stand_in_claims(p_line);

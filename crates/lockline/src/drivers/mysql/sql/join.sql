@@ -1,7 +1,8 @@
 -- Stands a claim in line, or finds it there and extends it. Answers a standing, or `D` if its identity stands in the line in
 -- another mode: it would wait for itself. `alone` behind a standing: lockline_lines keeps the claim, and join_alone.sql and
--- leave_alone.sql will do for this line until somebody comes. A row that somebody else has locked is an error at once (the session waits for none): whoever is
--- behind in the same session must not wait for it, too.
+-- leave_alone.sql will do for this line until somebody comes. A row that somebody else has locked is an error at once: whoever is behind in
+-- the same session must not wait for it, too. MariaDB's sessions wait for none, and its procedures may not say NOWAIT; MySQL's wait for a
+-- second at least, so what stands in comments of that version is for MySQL alone, which MariaDB skips.
 CREATE PROCEDURE lockline_join(
     IN p_line BINARY(16), IN p_name VARBINARY(512), IN p_id BINARY(16), IN p_kind SMALLINT, IN p_permits BIGINT,
     IN p_limit BIGINT, IN p_lease BIGINT, IN p_wait BOOLEAN, IN p_owner VARBINARY(512), IN p_host VARBINARY(512),
@@ -33,7 +34,7 @@ verb: BEGIN
     IF p_kind = 0 AND p_wait AND p_identity IS NULL THEN
         SELECT last_ticket, seen_us, next_lapse_us, alone, places, last_process
             INTO l_last, l_seen, l_lapse, l_alone, f_places, l_before
-            FROM lockline_lines WHERE line = p_line FOR UPDATE;
+            FROM lockline_lines WHERE line = p_line FOR UPDATE /*!80000 NOWAIT */;
         IF f_places > 0 AND l_alone = x'00000000000000000000000000000000' THEN
             SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
             IF now_us >= l_seen AND l_lapse - now_us >= LEAST(1000000, p_lease DIV 3) AND l_lapse > now_us THEN
@@ -67,7 +68,7 @@ verb: BEGIN
                 MAX(c.identity IS NOT NULL), MAX(IF(c.process = p_me, c.ticket, 0))
             INTO l_last, l_through, l_seen, l_lapse, l_alone, l_free, f_places, f_last,
                 f_kind, f_used, f_smallest, f_lapse, f_mine, f_shared, f_my_last
-            FROM lockline_lines l LEFT JOIN lockline_claims c ON c.line = l.line WHERE l.line = p_line FOR UPDATE;
+            FROM lockline_lines l LEFT JOIN lockline_claims c ON c.line = l.line WHERE l.line = p_line FOR UPDATE /*!80000 NOWAIT */;
         IF l_last IS NULL THEN
             -- In a transaction of its own: locking a row that is not there and inserting it in one makes deadlocks.
             ROLLBACK;
@@ -165,6 +166,7 @@ verb: BEGIN
     UPDATE lockline_lines SET last_ticket = l_last, in_through = l_through, seen_us = now_us,
             next_lapse_us = IF(f_places = 0, now_us + p_lease, LEAST(l_lapse, now_us + p_lease)),
             free = FALSE, day = now_us DIV 86400000000, places = f_places + (is_in IS NOT NULL),
+            entered_us = IF(is_in, now_us, entered_us),
             last_process = IF(is_in IS NULL, NULL, p_me)
         WHERE line = p_line;
     IF is_in THEN

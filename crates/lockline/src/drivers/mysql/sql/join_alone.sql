@@ -10,4 +10,4 @@ UPDATE lockline_lines SET
     free = COALESCE(GET_LOCK(CONCAT('lockline:', LEFT(HEX(line), 16), ':', last_ticket), 0), 0) < 0,
     lease_us = ?, next_lapse_us = seen_us + lease_us, day = seen_us DIV 86400000000, alone = ?, kind = ?, permits = ?,
     permit_limit = ?, pid = ?, process = ?, owner = ?, host = ?, identity = ?
-WHERE line = ? AND free AND NOT @@global.read_only
+WHERE line = {line} AND free AND NOT @@global.read_only

@@ -16,7 +16,7 @@ verb: BEGIN
     END;
     START TRANSACTION;
     SELECT last_ticket, in_through, seen_us, next_lapse_us, alone INTO l_last, l_through, l_seen, l_lapse, l_alone
-        FROM lockline_lines WHERE line = p_line FOR UPDATE;
+        FROM lockline_lines WHERE line = p_line FOR UPDATE /*!80000 NOWAIT */;
     IF l_alone = p_id THEN
         -- As in leave_alone.sql.
         UPDATE lockline_lines SET free = TRUE, alone = x'00000000000000000000000000000000' WHERE line = p_line;
@@ -65,7 +65,8 @@ verb: BEGIN
                 SELECT COUNT(DISTINCT ticket) INTO f_places FROM lockline_claims WHERE line = p_line;
             END IF;
             -- Whoever stood first is gone, unless it shares its place. Any other may have been the last.
-            UPDATE lockline_lines SET in_through = through, seen_us = now_us, free = is_empty,
+            UPDATE lockline_lines SET entered_us = IF(through > in_through, now_us, entered_us), in_through = through, seen_us = now_us,
+                    free = is_empty,
                     places = COALESCE(f_places, places - IF(f_ticket <=> c_ticket, 0, 1)),
                     last_process = IF(f_ticket > c_ticket, last_process, NULL)
                 WHERE line = p_line;

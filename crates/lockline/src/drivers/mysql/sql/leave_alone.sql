@@ -2,4 +2,4 @@
 -- it is for lockline_leave.
 UPDATE lockline_lines SET
     free = COALESCE(RELEASE_LOCK(CONCAT('lockline:', LEFT(HEX(line), 16), ':', last_ticket)), 0) >= 0, alone = x'00000000000000000000000000000000'
-WHERE line = ? AND alone = ?
+WHERE line = {line} AND alone = ?

@@ -13,8 +13,8 @@ BEGIN
         START TRANSACTION;
         -- If somebody sits on it, it is for the next one.
         BEGIN
-            DECLARE CONTINUE HANDLER FOR 1205 BEGIN END;
-            SELECT line INTO found_ FROM lockline_lines WHERE line = idle FOR UPDATE;
+            DECLARE CONTINUE HANDLER FOR 1205, 3572 BEGIN END;
+            SELECT line INTO found_ FROM lockline_lines WHERE line = idle FOR UPDATE /*!80000 NOWAIT */;
         END;
         DELETE FROM lockline_lines WHERE line = found_ AND day < today - 1 AND (alone = x'00000000000000000000000000000000' OR next_lapse_us <= now_us)
             AND NOT EXISTS (SELECT 1 FROM lockline_claims WHERE line = found_);

@@ -15,6 +15,7 @@ SET l.last_ticket = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)),
     l.seen_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)),
     l.day = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)) DIV 86400000000,
     l.in_through = next.ticket,
+    l.entered_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)),
     l.next_lapse_us = LEAST(l.next_lapse_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)) + ?),
     l.last_process = ?,
     gone.ticket = LAST_INSERT_ID(
@@ -31,7 +32,7 @@ SET l.last_ticket = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)),
     gone.fixed = COALESCE(GET_LOCK(CONCAT('lockline:', LEFT(HEX(?), 16), ':',
             TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))), 0), 0)
         + COALESCE(RELEASE_LOCK(CONCAT('lockline:', LEFT(HEX(?), 16), ':', ?)), 0) < 0
-WHERE l.line = ? AND l.alone = x'00000000000000000000000000000000' AND l.in_through = ? AND l.last_ticket = ?
+WHERE l.line = {line} AND l.alone = x'00000000000000000000000000000000' AND l.in_through = ? AND l.last_ticket = ?
     AND l.last_ticket < TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))
     AND l.seen_us <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))
     AND l.next_lapse_us > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6)) + LEAST(1000000, ? DIV 3)

@@ -39,7 +39,9 @@ BEGIN
                     END IF;
                     SET skipped = CONCAT(skipped, SUBSTRING(one, 1, 32), ' ');
                 END;
-                SELECT in_through INTO l_through FROM lockline_lines WHERE line = r_line FOR UPDATE;
+                -- MySQL's number, after which all else stays locked.
+                DECLARE CONTINUE HANDLER FOR 3572 SET skipped = CONCAT(skipped, SUBSTRING(one, 1, 32), ' ');
+                SELECT in_through INTO l_through FROM lockline_lines WHERE line = r_line FOR UPDATE /*!80000 NOWAIT */;
             END;
         ELSE
             IF now_us IS NULL THEN

@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS lockline_lines (
     owner         VARBINARY(512),
     host          VARBINARY(512),
     identity      VARBINARY(512),
+    entered_us    BIGINT,                           -- when the place of `in_through` got in
     KEY lines_by_day (day)
 ) ENGINE = InnoDB;
 

@@ -15,6 +15,6 @@ BEGIN
             process, owner, host, identity
         FROM lockline_lines WHERE line = p_line AND alone <> x'00000000000000000000000000000000'
         ON DUPLICATE KEY UPDATE closed = lockline_claims.closed;
-    UPDATE lockline_lines SET in_through = last_ticket, places = 1, last_process = process, alone = x'00000000000000000000000000000000'
+    UPDATE lockline_lines SET in_through = last_ticket, entered_us = seen_us, places = 1, last_process = process, alone = x'00000000000000000000000000000000'
         WHERE line = p_line AND alone <> x'00000000000000000000000000000000';
 END

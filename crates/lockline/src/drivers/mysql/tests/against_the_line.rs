@@ -44,7 +44,7 @@ impl Subject for Procedures {
     }
 
     fn waits_for_leave(&self, name: &Name) -> bool {
-        self.mysql.verbs.would_go_along(name)
+        self.mysql.line().would_go_along(name)
     }
 
     async fn heard(&self, _: usize) -> Vec<(Name, Bell)> {
@@ -61,7 +61,7 @@ fn the_procedures_do_what_the_line_does() {
             let procedures = Procedures::new(database.config.clone()).await;
             // Half of the histories try the short way with every verb, the others where it should do.
             if ops.len().is_multiple_of(2) {
-                procedures.mysql.verbs.guess();
+                procedures.mysql.line().guess();
             }
             let outcome = Pair::new(procedures).run(&ops).await;
             database.done().await;

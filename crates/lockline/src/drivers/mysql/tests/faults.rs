@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{claim, included, is_in, open, operator, place};
+use super::{claim, included, is_in, open, operate, operator, place};
 use crate::Locks;
 use crate::driver::{Driver, Query};
+use crate::drivers::mysql::wire::Value;
 use crate::drivers::relational::testing::{fences_and_verdicts, take_turns};
 use crate::line::{Mode, News, Standing};
 
@@ -59,12 +60,9 @@ async fn killed_sessions_are_made_again_and_places_are_kept() {
 
 async fn kill_all(database: &super::Database) {
     let mut session = operator(&database.config).await;
-    let list = "SELECT GROUP_CONCAT(CONCAT('KILL ', id) SEPARATOR ';') FROM information_schema.processlist WHERE db = ? AND id <> CONNECTION_ID()";
-    let kills: Option<String> =
-        sqlx::query_scalar(list).bind(&database.config.login.database).fetch_one(&mut session).await.unwrap();
-    for kill in kills.unwrap_or_default().split(';').filter(|kill| !kill.is_empty()) {
+    for id in database.sessions().await {
         // One that ended by itself meanwhile is no harm.
-        let _ = sqlx::raw_sql(sqlx::AssertSqlSafe(kill.to_owned())).execute(&mut session).await;
+        let _ = session.query(&format!("KILL {id}")).await;
     }
 }
 
@@ -110,10 +108,8 @@ async fn who_stands_alone_is_renewed_where_it_stands_and_beside_others_all_the_s
         standings[..3].iter().all(is_in) && matches!(standings[3], Standing::Waiting { .. }),
         "{standings:?}"
     );
-    let (_, alone): (i64, i64) = sqlx::query_as("SELECT 0, COUNT(*) FROM lockline_lone_claims")
-        .fetch_one(&mut operator(&database.config).await)
-        .await
-        .unwrap();
+    let alone = operate(&database.config, "SELECT COUNT(*) FROM lockline_lone_claims").await;
+    let alone: i64 = alone.rows[0].try_get(0).unwrap();
     assert_eq!(alone, 2, "two of them still stand alone");
     let lines = mysql.view(&Query::Prefix(String::new())).await.unwrap();
     let all: Vec<_> = lines.iter().flat_map(|line| line.holders.iter().chain(&line.waiters)).collect();
@@ -150,30 +146,23 @@ async fn clients_take_turns_without_a_deadlock() {
 #[tokio::test]
 async fn fencing_in_the_applications_own_transaction() {
     use crate::fence::sql::{Dialect, Parameter, check};
-    use sqlx::Connection;
     let Some(database) = included().await else { return };
     let mut session = operator(&database.config).await;
-    sqlx::raw_sql(Dialect::Mysql.table()).execute(&mut session).await.unwrap();
+    session.query(Dialect::Mysql.table()).await.unwrap();
     for (fence, passes) in fences_and_verdicts() {
-        let mut transaction = session.begin().await.unwrap();
+        session.query("START TRANSACTION").await.unwrap();
         let check = check(Dialect::Mysql, "acct/ü'", fence);
         let mut changed = 0;
         for statement in check.statements() {
-            let mut query = sqlx::query(statement.text);
-            for parameter in &statement.parameters {
-                query = match parameter {
-                    Parameter::Resource(resource) => query.bind(resource.as_bytes()),
-                    Parameter::Token(token) => query.bind(token),
-                };
-            }
-            changed = query.execute(&mut *transaction).await.unwrap().rows_affected();
+            let value = |parameter: &Parameter| match parameter {
+                Parameter::Resource(resource) => Value::Bytes(resource.as_bytes().to_vec()),
+                Parameter::Token(token) => Value::Int(*token),
+            };
+            let values: Vec<Value> = statement.parameters.iter().map(value).collect();
+            changed = session.run(statement.text, &values).await.unwrap().changed;
         }
         assert_eq!(check.verdict(changed).is_ok(), passes, "{fence:?}");
-        if passes {
-            transaction.commit().await.unwrap();
-        } else {
-            transaction.rollback().await.unwrap();
-        }
+        session.query(if passes { "COMMIT" } else { "ROLLBACK" }).await.unwrap();
     }
     database.done().await;
 }

@@ -124,6 +124,7 @@ BEGIN
     UPDATE "lockline".lines SET
             last_ticket = l_last, seen_us = now_us, day = now_us / 86400000000, free = false,
             in_through = CASE WHEN is_in THEN l_last ELSE l_through END,
+            entered_us = CASE WHEN is_in THEN now_us ELSE entered_us END,
             next_lapse_us = CASE WHEN found_.places = 0 THEN now_us + p_lease ELSE least(l_lapse, now_us + p_lease) END
         WHERE line = p_line;
     IF is_in THEN

@@ -58,7 +58,8 @@ BEGIN
             FROM "lockline".claims WHERE line = p_line ORDER BY ticket LIMIT 1;
         IF next_.kind = 0 AND next_.identity IS NULL THEN
             -- As `settle` would do it, in half of the time.
-            UPDATE "lockline".lines SET in_through = greatest(l_through, next_.ticket), seen_us = now_us, free = false
+            UPDATE "lockline".lines SET in_through = greatest(l_through, next_.ticket), seen_us = now_us, free = false,
+                    entered_us = CASE WHEN next_.ticket > l_through THEN now_us ELSE entered_us END
                 WHERE line = p_line;
             IF next_.ticket <= l_through THEN
                 RETURN bells;
@@ -70,7 +71,8 @@ BEGIN
         END IF;
         settled := "lockline".settle(p_line, p_name, l_through, NULL, p_me);
         UPDATE "lockline".lines
-            SET in_through = settled.through, seen_us = now_us, free = settled.is_empty
+            SET in_through = settled.through, seen_us = now_us, free = settled.is_empty,
+                entered_us = CASE WHEN settled.through > l_through THEN now_us ELSE entered_us END
             WHERE line = p_line;
         bells := bells || settled.bells;
     ELSE

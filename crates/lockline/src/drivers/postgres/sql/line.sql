@@ -38,7 +38,7 @@ BEGIN
         SELECT line, last_ticket, alone, kind, permits, permit_limit, lease_us, next_lapse_us, seen_us,
             owner, host, pid, identity, process, listens
         FROM "lockline".lines WHERE line = ANY (p_lines) AND alone IS NOT NULL;
-    UPDATE "lockline".lines SET in_through = last_ticket, alone = NULL
+    UPDATE "lockline".lines SET in_through = last_ticket, entered_us = seen_us, alone = NULL
         WHERE line = ANY (p_lines) AND alone IS NOT NULL;
 END $$;
 
@@ -134,7 +134,8 @@ BEGIN
     settled := "lockline".settle(p_line, l.name, l.in_through, p_caller, p_me);
     SELECT min(deadline_us) INTO lapse FROM "lockline".claims WHERE line = p_line;
     UPDATE "lockline".lines
-        SET in_through = settled.through, seen_us = p_now, next_lapse_us = coalesce(lapse, p_now),
+        SET in_through = settled.through, seen_us = p_now,
+            entered_us = CASE WHEN settled.through > l.in_through THEN p_now ELSE entered_us END, next_lapse_us = coalesce(lapse, p_now),
             free = settled.is_empty
         WHERE line = p_line;
     RETURN settled.bells;

@@ -5,7 +5,7 @@ CREATE TABLE "lockline".meta (
     one     boolean PRIMARY KEY DEFAULT true CHECK (one),
     version integer NOT NULL
 );
-INSERT INTO "lockline".meta (version) VALUES (2);
+INSERT INTO "lockline".meta (version) VALUES (3);
 
 -- One row per name: whoever locks it may change the line. It outlives the line as its ticket counter, for a day or two,
 -- so that tokens rise even if the clock is set back. Columns that change with every verb have no index (they are
@@ -32,7 +32,8 @@ CREATE TABLE "lockline".lines (
     process       uuid,
     owner         text,
     host          text,
-    identity      text
+    identity      text,
+    entered_us    bigint                    -- when the place of `in_through` got in
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX lines_by_day ON "lockline".lines (day);
 

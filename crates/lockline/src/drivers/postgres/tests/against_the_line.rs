@@ -27,7 +27,7 @@ impl InTurn {
     async fn next(&self) -> &Postgres {
         let client = &self.clients[self.turn.fetch_add(1, Ordering::SeqCst) % self.clients.len()];
         let set = format!("SET lockline.clock = {}", self.clock.load(Ordering::SeqCst));
-        for connection in client.verbs.connections() {
+        for connection in client.line().connections() {
             connection.operator(&set).await;
         }
         client
@@ -79,7 +79,7 @@ impl Functions {
              'SELECT current_setting(''lockline.clock'')::bigint'",
             config.schema
         );
-        first.verbs.connections()[0].operator(&clock).await;
+        first.line().connections()[0].operator(&clock).await;
         let mut clients = vec![first];
         if config.pooler == Pooler::None {
             clients.push(Postgres::connect(config.clone(), heard.clone()).await.unwrap());
@@ -103,7 +103,7 @@ impl Subject for Functions {
     async fn heard(&self, expected: usize) -> Vec<(Name, Bell)> {
         // A notification reaches a session that is idle; both have something to answer, and so to hear, now.
         for client in &self.clients.clients {
-            client.verbs.connections()[0].operator("").await;
+            client.line().connections()[0].operator("").await;
         }
         let start = Instant::now();
         while self.heard.count() < expected && start.elapsed() < Duration::from_millis(500) {
@@ -136,7 +136,7 @@ fn compare(cases: u32, pooler: Pooler) {
             let functions = Functions::new(&config).await;
             // Of two clients one tries the short way with every verb, the other where it should do; one alone does both.
             if functions.clients.clients.len() > 1 || ops.len().is_multiple_of(2) {
-                functions.clients.clients[0].verbs.guess();
+                functions.clients.clients[0].line().guess();
             }
             let outcome = Pair::new(functions).run(&ops).await;
             drop_schema(&config).await;

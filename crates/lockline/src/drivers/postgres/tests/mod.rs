@@ -3,11 +3,14 @@
 //! They need PostgreSQL's programs, and run if `LOCKLINE_TEST_ENGINES` names `postgres`, as `cargo xtask test` does. Most use
 //! a schema of their own on that server; those that do harm start a server of their own.
 
+mod addresses;
 mod against_the_line;
 mod durability;
 mod faults;
+mod killed;
 mod refusals;
 mod server;
+mod shared;
 mod standby;
 mod tls;
 

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::{PushInfo, PushKind};
 
-use super::Format;
-use super::waiters::Waiters;
+use super::RedisFormat;
 use crate::driver::Bells;
+use crate::drivers::foreign::Waiters;
 use crate::drivers::redis::answers::text;
 use crate::name::Name;
 
 /// Hears what the server pushes: releases of locks that somebody here waits for.
 pub(super) struct Ear {
-    format: &'static dyn Format,
+    format: &'static dyn RedisFormat,
     space: String,
     waiters: Arc<Waiters>,
     bells: Bells,
@@ -23,7 +23,7 @@ pub(super) struct Ear {
 
 impl Ear {
     pub(super) fn new(
-        format: &'static dyn Format,
+        format: &'static dyn RedisFormat,
         space: &str,
         waiters: &Arc<Waiters>,
         bells: &Bells,

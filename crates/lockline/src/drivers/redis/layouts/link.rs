@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use super::Scripts;
 use crate::drivers::redis::address::Topology;
 use crate::drivers::redis::config::RedisConfig;
-use crate::drivers::redis::dial::{CONNECT_WITHIN, caller};
+use crate::drivers::redis::dial::{self, CONNECT_WITHIN};
 use crate::drivers::redis::error::{explain, is_unknown_script};
 use crate::drivers::redis::incarnation::info;
 use crate::drivers::redis::link::PAUSES;
@@ -55,13 +55,12 @@ impl Link {
                 Error::new(ErrorKind::Unsupported, "connect", "layouts are for one server").at(&address)
             );
         };
-        let client = caller(config, server, &address)?;
+        let client = dial::caller(config, server, &address)?;
         // The manager tries for ever; the first connection of all is to fail at once, and say why.
         let within = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_WITHIN))
             .set_response_timeout(Some(CONNECT_WITHIN));
-        let mut first =
-            client.get_multiplexed_async_connection_with_config(&within).await.map_err(|e| fail(&e))?;
+        let mut first = dial::server(config, server, within, &address).await?;
         let info = info(&mut first).await.map_err(|e| fail(&e))?;
         info.check(config, false, false, &address)?;
         let mut shas = Vec::new();

@@ -4,8 +4,9 @@
 
 use redis::Cmd;
 
-use super::{Format, Holder, Scripts, millis};
-use crate::line::{Claim, ClaimId, Who};
+use super::{RedisFormat, Scripts, millis};
+use crate::drivers::foreign::{Format, Holder, another, signature, signed};
+use crate::line::{Claim, ClaimId};
 
 /// A string with a random value.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,16 @@ const SCRIPTS: Scripts = [
 const EVICTED: &str = "evicted ";
 
 impl Format for Plain {
+    fn mark(&self, id: ClaimId) -> String {
+        format!("{:032x} ", id.as_u128())
+    }
+
+    fn text(&self, claim: &Claim) -> String {
+        signature(claim)
+    }
+}
+
+impl RedisFormat for Plain {
     fn scripts(&self) -> &'static Scripts {
         &SCRIPTS
     }
@@ -35,23 +46,10 @@ impl Format for Plain {
         vec![key.to_owned()]
     }
 
-    fn mark(&self, id: ClaimId) -> String {
-        format!("{:032x} ", id.as_u128())
-    }
-
-    fn text(&self, claim: &Claim) -> String {
-        let Who { owner, host, pid } = &*claim.who;
-        format!("{}{pid} {} {owner}", self.mark(claim.id), host.replace(' ', "_"))
-    }
-
     fn take(&self, key: &str, text: &str, lease: std::time::Duration) -> Option<Cmd> {
         let mut set = redis::cmd("SET");
         set.arg(key).arg(text).arg("NX").arg("PX").arg(millis(lease));
         Some(set)
-    }
-
-    fn channel(&self, _key: &str) -> Option<String> {
-        None
     }
 
     fn announced_on<'a>(&self, _channel: &'a str) -> Vec<&'a str> {
@@ -60,26 +58,11 @@ impl Format for Plain {
 
     fn holder(&self, text: &str) -> Option<Holder> {
         let (text, evicted) = text.strip_prefix(EVICTED).map_or((text, false), |rest| (rest, true));
-        Some(match ours(text) {
+        Some(match signed(text) {
             Some((mark, who)) => Holder { named_by: mark.to_owned(), who, evicted },
-            None => Holder { named_by: text.to_owned(), who: another(), evicted },
+            None => Holder { named_by: text.to_owned(), who: another(""), evicted },
         })
     }
-}
-
-/// A value that we wrote: what its ticket is made from, and who it is.
-fn ours(text: &str) -> Option<(&str, Who)> {
-    let (id, rest) = text.split_at_checked(32)?;
-    id.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(())?;
-    let mut parts = rest.strip_prefix(' ')?.splitn(3, ' ');
-    let (pid, host, owner) = (parts.next()?, parts.next()?, parts.next()?);
-    let who = Who { owner: owner.to_owned(), host: host.to_owned(), pid: pid.parse().ok()? };
-    Some((&text[..33], who))
-}
-
-/// A value of another client says nothing about who it is.
-fn another() -> Who {
-    Who { owner: "(another client)".to_owned(), host: String::new(), pid: 0 }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 use redis::Cmd;
 use sha2::{Digest, Sha256};
 
-use super::{Format, Holder, Scripts};
+use super::{RedisFormat, Scripts};
+use crate::drivers::foreign::{Format, Holder};
 use crate::line::{Claim, ClaimId, Who};
 
 /// A hash with one field.
@@ -28,18 +29,6 @@ const SCRIPTS: Scripts = [
 const EVICTED: &str = "evicted:";
 
 impl Format for Redisson {
-    fn scripts(&self) -> &'static Scripts {
-        &SCRIPTS
-    }
-
-    fn stored_as(&self) -> &'static str {
-        "hash"
-    }
-
-    fn keys(&self, key: &str) -> Vec<String> {
-        vec![key.to_owned(), beside("redisson_lock_token", key), beside("redisson_lock_queue", key)]
-    }
-
     /// Our field: a UUID made from the id, and this process as the thread. Redisson's own UUIDs have version 4; ours has
     /// version 8 (made in a way of one's own), so that a reader can tell. The id itself cannot be read from it.
     fn mark(&self, id: ClaimId) -> String {
@@ -55,12 +44,30 @@ impl Format for Redisson {
         u8::from(self.fenced).to_string()
     }
 
-    fn take(&self, _key: &str, _text: &str, _lease: std::time::Duration) -> Option<Cmd> {
-        None
+    fn fenced(&self) -> bool {
+        self.fenced
     }
 
     fn channel(&self, key: &str) -> Option<String> {
         Some(beside("redisson_lock__channel", key))
+    }
+}
+
+impl RedisFormat for Redisson {
+    fn scripts(&self) -> &'static Scripts {
+        &SCRIPTS
+    }
+
+    fn stored_as(&self) -> &'static str {
+        "hash"
+    }
+
+    fn keys(&self, key: &str) -> Vec<String> {
+        vec![key.to_owned(), beside("redisson_lock_token", key), beside("redisson_lock_queue", key)]
+    }
+
+    fn take(&self, _key: &str, _text: &str, _lease: std::time::Duration) -> Option<Cmd> {
+        None
     }
 
     fn announced_on<'a>(&self, channel: &'a str) -> Vec<&'a str> {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use redis::{PushInfo, Value};
 
 use super::link::{Link, Script};
-use super::{Ask, Eviction, Format, Found, Holder, Seen, Store, format_of, millis, ticket_of};
+use super::{RedisFormat, format_of, millis};
 use crate::driver::Verb;
+use crate::drivers::foreign::{Ask, Eviction, Found, Holder, Seen, Store, ticket_of};
 use crate::drivers::redis::answers::{number, text};
 use crate::drivers::redis::config::RedisConfig;
 use crate::drivers::redis::error::nonsense;
@@ -18,8 +19,7 @@ use crate::name::Name;
 
 /// A way to one server, and the format that it keeps locks in.
 pub(in crate::drivers) struct Server {
-    format: &'static dyn Format,
-    fenced: bool,
+    format: &'static dyn RedisFormat,
     space: String,
     link: Link,
 }
@@ -30,16 +30,16 @@ impl Server {
         config: &RedisConfig,
         hear: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<Server> {
-        let (format, fenced) = format_of(config.layout);
+        let format = format_of(config.layout);
         let link = Link::open(config, format.scripts(), hear).await?;
-        Ok(Server { format, fenced, space: config.space.clone(), link })
+        Ok(Server { format, space: config.space.clone(), link })
     }
 
     /// As the scripts write it.
     fn found(&self, ask: &Ask, answer: &Value) -> Option<Found> {
         let Value::Array(parts) = answer else { return None };
         Some(match parts.as_slice() {
-            [Value::Int(1), token] if self.fenced => Found::In(Ticket::new(number(token)?)),
+            [Value::Int(1), token] if self.format.fenced() => Found::In(Ticket::new(number(token)?)),
             [Value::Int(1), _] => Found::In(ticket_of(&self.format.mark(ask.id))),
             [Value::Int(2)] => Found::Evicted,
             [Value::Int(3)] => Found::Fair,
@@ -58,12 +58,13 @@ impl Server {
         let stored = text(stored)?;
         let Holder { named_by, who, evicted } = self.format.holder(stored)?;
         let view = ClaimView {
-            ticket: if self.fenced { Ticket::new(number(token)?) } else { ticket_of(&named_by) },
+            ticket: if self.format.fenced() { Ticket::new(number(token)?) } else { ticket_of(&named_by) },
             mode: Mode::Exclusive,
             who,
             remaining: Duration::from_millis(u64::try_from(*rest).unwrap_or_default()),
             // Nobody wrote down since when.
             since: Duration::ZERO,
+            held: None,
             evicted,
         };
         Some(Seen { stored: stored.to_owned(), view, has_end: *rest >= 0 })

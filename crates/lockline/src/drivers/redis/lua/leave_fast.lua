@@ -63,7 +63,8 @@ elseif kind == 43 then
       elseif head then
         call('ZREM', key .. ':d', id)
         call('HDEL', key, id)
-        call('HSET', key, 't', through, 'w', v[4] - 1, 's', string.format('%d', now))
+        local at = string.format('%d', now)
+        call('HSET', key, 't', through, 'w', v[4] - 1, 's', at, 'e', through .. ' ' .. at)
         call('PUBLISH', BELL .. process, through .. ' ' .. head .. ' in ' .. ARGV[2])
         return process == own and 1 or nil
       end

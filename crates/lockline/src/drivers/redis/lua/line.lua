@@ -20,6 +20,7 @@
 --                   x  until when the keys live          m  no claim lapses before
 --                   N  the lock's name
 --                   z r  the last ticket, and the root's, where that is still to come
+--                   e  "ticket when": when the place that t names got in; only people are told
 --                   ID  a claim: "ticket lease flags since mode count limit shared process ..." (see `parse`)
 --                   i:IDENTITY  the ticket of its place  p:TICKET  the ids on a place of an identity
 --   KEY:l:TICKET  string: the loan of a line to one client, which writes its claim there, as TICKET SINCE CLAIM, for as long as
@@ -212,7 +213,8 @@ end
 -- From one claim to many: it moves to the hash, and its deadline to the sorted set.
 local function spread(line)
   if line.only then
-    call('HSET', line.key, 'N', line.name, line.only, line.claim)
+    local ticket, since = string.match(line.claim, '^(%d+) %d+ %d (%d+)')
+    call('HSET', line.key, 'N', line.name, line.only, line.claim, 'e', ticket .. ' ' .. since)
     call('ZADD', line.key .. ':d', int(line.deadline), line.only)
     written = true
     bound(line, line.deadline)
@@ -283,6 +285,9 @@ local function write_front(line)
   set(line, 't', int(line.through))
   set(line, 'n', int(line.n))
   set(line, 'w', int(line.waiting))
+  if line.entered then
+    set(line, 'e', int(line.through) .. ' ' .. int(line.now))
+  end
   if line.n > 0 then
     set(line, 'k', line.mode)
   end

@@ -40,7 +40,7 @@ call('ZREM', key .. ':d', id)
 call('HDEL', key, id)
 local ends = string.format('%d', deadline)
 call('HSET', key, new, through .. ' ' .. ARGV[5] .. ' 0 ' .. at .. ' ' .. ARGV[6], 's', at,
-  't', next_through, 'm', deadline < soonest and ends or v[5], 'z', through)
+  't', next_through, 'm', deadline < soonest and ends or v[5], 'z', through, 'e', next_through .. ' ' .. at)
 call('ZADD', key .. ':d', ends, new)
 if not waiting then
   return { ticket, 0, ticket }

@@ -29,7 +29,7 @@ local function take(line, h)
     limit_by(line, h)
   end
   line.through = h.ticket
-  line.changed = true
+  line.changed, line.entered = true, true
 end
 
 local function give_back(line, h)

@@ -34,6 +34,12 @@ async fn servers_that_locks_cannot_be_trusted_to() {
     let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", primary.port)]);
     assert_eq!(refused(replica.config()).await.kind(), ErrorKind::Unsafe);
 
+    let plain = Server::start(&[]);
+    let error = refused(plain.config().tls(crate::drivers::redis::Tls::new())).await;
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "it is known, not only that nothing came: {error:?}");
+    assert!(error.to_string().contains("answers in plain text"), "{error}");
+    assert!(error.hint_text().unwrap().contains("the port that speaks TLS"), "{error:?}");
+
     let mut gone = Server::start(&[]);
     gone.kill();
     assert_eq!(refused(gone.config()).await.kind(), ErrorKind::Unavailable);

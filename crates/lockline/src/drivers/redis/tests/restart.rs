@@ -8,7 +8,7 @@ use crate::driver::{Driver, Fencing};
 use crate::drivers::redis::{Redis, RedisConfig, RestartGuard};
 use crate::drivers::testing::Heard;
 use crate::error::ErrorKind;
-use crate::line::{Mode, Standing};
+use crate::line::{Mode, ShutReason, Standing};
 
 const LEASE: Duration = Duration::from_secs(3);
 /// A server that has on disk what it answers.
@@ -180,20 +180,20 @@ async fn end_guard(server: &Server, guards: Duration) {
     redis::cmd("SET").arg("lockline:life").arg(record).exec_async(&mut operator).await.unwrap();
 }
 
-/// One client has leases of a minute, another of two seconds, and the server is started again and has forgotten both.
+/// One client has leases as long as they are by default, another of two seconds, and the server is started again and has forgotten both.
 #[tokio::test]
 async fn whoever_has_short_leases_waits_for_the_long_ones_of_others() {
     if !included() {
         return;
     }
-    const MINUTE: Duration = Duration::from_secs(60);
+    const USUAL: Duration = Duration::from_secs(10);
     let mut server = Server::start(&[]);
-    end_guard(&server, MINUTE).await;
+    end_guard(&server, USUAL).await;
     let connect = async |longest| {
         Redis::connect(server.config().max_lease(longest), Arc::new(Heard::default())).await.unwrap()
     };
-    let long = connect(MINUTE).await;
-    let held = claim("a", Mode::Exclusive, MINUTE);
+    let long = connect(USUAL).await;
+    let held = claim("a", Mode::Exclusive, USUAL);
     assert!(is_in(&long.join(&held, true).await.unwrap()));
     // It cannot be told.
     drop(long);
@@ -213,7 +213,7 @@ async fn whoever_has_short_leases_waits_for_the_long_ones_of_others() {
     let ends: u128 = record(&server).await.split(' ').nth(1).unwrap().parse().unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let rest = Duration::from_micros(u64::try_from(ends - now.as_micros()).unwrap());
-    assert!(rest > MINUTE - Duration::from_secs(10) - start.elapsed(), "the guard ends in {rest:?}");
+    assert!(rest > USUAL - Duration::from_secs(3) - start.elapsed(), "the guard ends in {rest:?}");
 }
 
 /// While the server has a record of the others, who guards for another time is told so.
@@ -247,6 +247,56 @@ async fn clients_that_guard_for_different_times_are_refused() {
     assert!(connect(others[3].clone()).await.is_err(), "longer leases than others guard for");
     let with_guard = server.config().max_lease(LEASE).restart_guard(RestartGuard::For(LEASE));
     assert!(connect(with_guard).await.is_err(), "it guards for less than others have leases for");
+}
+
+/// A server knows clients of an older version, whose default was longer, or which wrote no length down.
+#[tokio::test]
+async fn whoever_was_upgraded_is_told_what_to_do_with_the_old_default() {
+    if !included() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let connect = async |config: RedisConfig| Redis::connect(config, Arc::new(Heard::default())).await;
+    let minute = Duration::from_secs(60);
+    end_guard(&server, minute).await;
+    let with_length = record(&server).await;
+    let without = with_length.rsplit_once(' ').unwrap().0.to_owned();
+    for old in [with_length, without] {
+        let mut operator = server.operator().await;
+        redis::cmd("SET").arg("lockline:life").arg(&old).exec_async(&mut operator).await.unwrap();
+        let refused = connect(server.config()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{old}: {refused:?}");
+        let hint = refused.hint_text().unwrap();
+        assert!(hint.contains("max_lease=60s") && hint.contains("DEL lockline:life"), "{old}: {refused:?}");
+        connect(server.config().max_lease(minute)).await.unwrap();
+        redis::cmd("DEL").arg("lockline:life").exec_async(&mut operator).await.unwrap();
+        connect(server.config()).await.unwrap();
+    }
+}
+
+/// Whoever only tries is told that nobody gets in, and for how long; not that somebody holds it.
+#[tokio::test]
+async fn a_try_on_a_server_that_just_started_is_not_told_busy() {
+    if !included() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let config = server.config().max_lease(LEASE).restart_guard(RestartGuard::For(LEASE));
+    let locks = crate::Locks::builder().lease(LEASE).redis(config).await.unwrap();
+    for wait in [Duration::ZERO, Duration::from_millis(200)] {
+        let told = locks.mutex("m").try_lock_for(wait).await.unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::Unavailable, "{told:?}");
+        assert!(told.to_string().contains("redis restarted "), "{told:?}");
+        assert!(told.hint_text().is_some() && told.retry_after().unwrap() <= LEASE * 2, "{told:?}");
+    }
+    let shut = locks.show("m").await.unwrap().shut.expect("nobody gets in");
+    assert_eq!((shut.reason, locks.shut_for("m").unwrap().is_some()), (ShutReason::Restarted, true));
+    // What it says is when it is over.
+    let rest = locks.mutex("m").try_lock().await.unwrap_err().retry_after().unwrap();
+    tokio::time::sleep(rest).await;
+    let held = locks.mutex("m").try_lock().await.unwrap().expect("it is free");
+    assert!(locks.shut().is_none() && locks.mutex("m").try_lock().await.unwrap().is_none(), "it is busy");
+    held.release().await.unwrap();
 }
 
 /// What the life before it may have forgotten, it does not know either.

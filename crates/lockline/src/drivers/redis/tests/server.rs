@@ -28,7 +28,9 @@ impl Server {
     /// Starts it, in the same folder and on the same port as before.
     pub(crate) fn up(&mut self) {
         let port = self.port.to_string();
-        let child = Command::new("redis-server")
+        // Named by a run that has another one, such as Valkey's.
+        let program = std::env::var_os("LOCKLINE_TEST_REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let child = Command::new(program)
             .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"])
             .arg("--dir")
             .arg(self.dir.path())

@@ -236,6 +236,17 @@ async fn nodes_that_forgot_sit_out_the_longest_lease() {
     }
     let restarted = Instant::now();
     let mutex = locks.owner("other").mutex("m");
+    // A majority may not vote: that is no reason to call the lock busy.
+    let told = loop {
+        match mutex.try_lock().await {
+            Err(error) if error.retry_after().is_none() => assert!(error.kind().is_transient(), "{error}"),
+            Err(error) => break error,
+            Ok(_) => assert!(restarted.elapsed() < longest, "it was never told"),
+        }
+    };
+    assert_eq!(told.kind(), ErrorKind::Unavailable, "{told:?}");
+    assert!(told.retry_after().unwrap() <= longest + Duration::from_millis(100), "{told:?}");
+    assert!(told.to_string().contains("redlock restarted"), "{told}");
     let next = loop {
         match mutex.lock().await {
             Err(error) if error.kind().is_transient() => {}
@@ -245,6 +256,12 @@ async fn nodes_that_forgot_sit_out_the_longest_lease() {
     assert!(!held.is_valid(), "nobody overlaps");
     assert!(restarted.elapsed() > longest - Duration::from_secs(1), "{:?}", restarted.elapsed());
     assert!(next.fence() > held.fence());
+    // It is told for a moment too long rather than too short.
+    let open = Instant::now();
+    while locks.shut().is_some() {
+        assert!(open.elapsed() < Duration::from_secs(5), "{:?}", locks.shut());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// How often each node was asked to run a script.

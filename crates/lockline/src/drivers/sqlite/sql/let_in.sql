@@ -1,1 +1,1 @@
-UPDATE claims SET is_in = 1 WHERE name = ?1 AND ticket = ?2
+UPDATE claims SET is_in = 1, entered_us = ?3 WHERE name = ?1 AND ticket = ?2

@@ -50,7 +50,7 @@ async fn a_file_of_somebody_else_is_refused_and_not_touched() {
     sql(&marked, "PRAGMA application_id = 42; PRAGMA user_version = 1");
     let newer = dir.path().join("newer.db");
     drop(open(&newer).await);
-    sql(&newer, "PRAGMA user_version = 4; PRAGMA wal_checkpoint(TRUNCATE)");
+    sql(&newer, "PRAGMA user_version = 5; PRAGMA wal_checkpoint(TRUNCATE)");
     for path in [text, other, marked, newer] {
         let before = fs::read(&path).unwrap();
         assert_eq!(refusal(SqliteConfig::new(&path)).await.kind(), ErrorKind::Unsafe, "{path:?}");
@@ -95,15 +95,16 @@ async fn many_can_make_the_file_at_once() {
 
 /// A file as an older schema had it, and a claim in it, renewed for a minute at this moment.
 fn old_file(path: &Path, version: u32, renewed: Time) {
-    let (schema, earliest) = match version {
-        1 => (include_str!("schema_1.sql"), ""),
-        _ => (include_str!("schema_2.sql"), ", 0"),
+    let (schema, meta, more) = match version {
+        1 => (include_str!("schema_1.sql"), "1, 'some boot', 9000000000000000000", ""),
+        2 => (include_str!("schema_2.sql"), "1, 'some boot', 9000000000000000000, 0", ""),
+        _ => (include_str!("schema_3.sql"), "1, 9000000000000000000, 0, 0, 0, 0", "1, "),
     };
     sql(path, "PRAGMA page_size = 1024; PRAGMA journal_mode = WAL");
     sql(path, schema);
-    sql(path, &format!("INSERT INTO meta VALUES (1, 'some boot', 9000000000000000000{earliest})"));
+    sql(path, &format!("INSERT INTO meta VALUES ({meta})"));
     let (lease, deadline) = (LEASE.as_micros(), (renewed + LEASE).as_micros());
-    let times = format!("{lease}, {deadline}, 1");
+    let times = format!("{lease}, {deadline}, {more}1");
     let values = format!("'x', 1, x'00', 0, 0, 0, 1, 0, 0, {times}, 'o', 'h', 1, NULL, x'00', 1, 1, 1");
     sql(path, &format!("INSERT INTO claims VALUES ({values})"));
     sql(path, &format!("PRAGMA application_id = 0x4c6b4c6e; PRAGMA user_version = {version}"));
@@ -111,7 +112,7 @@ fn old_file(path: &Path, version: u32, renewed: Time) {
 
 #[tokio::test]
 async fn a_file_of_an_older_schema_is_taken_over_once_nobody_is_in_it() {
-    for version in [1, 2] {
+    for version in [1, 2, 3] {
         let dir = tempfile::tempdir().unwrap();
         let [used, idle, other_boot] = ["used.db", "idle.db", "boot.db"].map(|name| dir.path().join(name));
         old_file(&used, version, BootClock.now());

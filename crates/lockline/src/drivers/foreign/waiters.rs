@@ -11,7 +11,7 @@ use crate::sync::locked;
 /// The waiting claims of one client, in order for each name. Only the first one asks the server: a thousand waiters cost
 /// as much as one, and within this client it is first come, first served.
 #[derive(Debug, Default)]
-pub(super) struct Waiters {
+pub(in crate::drivers) struct Waiters {
     lines: Mutex<HashMap<Name, VecDeque<Waiter>>>,
 }
 
@@ -103,7 +103,7 @@ impl Waiters {
     }
 
     /// Who asks next for this name.
-    pub(super) fn first(&self, name: &Name) -> Option<ClaimId> {
+    pub(in crate::drivers) fn first(&self, name: &Name) -> Option<ClaimId> {
         locked(&self.lines).get(name)?.front().map(|waiter| waiter.id)
     }
 
@@ -125,6 +125,7 @@ impl Waiters {
                 who: waiter.who.clone(),
                 remaining: waiter.lapses.saturating_duration_since(now),
                 since: now.saturating_duration_since(waiter.since),
+                held: None,
                 evicted: false,
             })
             .collect()
@@ -142,7 +143,7 @@ fn ahead(place: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drivers::redis::tests::claim;
+    use crate::drivers::testing::claim;
 
     const LEASE: Duration = Duration::from_secs(10);
 

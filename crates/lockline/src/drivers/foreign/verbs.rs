@@ -4,12 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ear::Ear;
-use super::server::Server;
 use super::waiters::{Turn, Waiters};
-use super::{Ask, Format, Found, Layout, Store, format_of, ticket_of};
+use super::{Ask, Format, Found, Store, ticket_of};
 use crate::driver::{Bells, Exclusion, Fencing, Guarantees};
-use crate::drivers::redis::config::RedisConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::line::{Claim, ClaimId, Mode, Place, Standing, Ticket, look_again};
 use crate::name::Name;
@@ -20,9 +17,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_m
 /// Locks in a format that other clients share.
 pub(in crate::drivers) struct Foreign {
     pub(super) format: &'static dyn Format,
-    fenced: bool,
-    /// Whether others tell when they let go.
-    told: bool,
     space: String,
     pub(super) store: Box<dyn Store>,
     pub(super) waiters: Arc<Waiters>,
@@ -30,28 +24,15 @@ pub(in crate::drivers) struct Foreign {
 }
 
 impl Foreign {
-    /// On one server.
-    pub(in crate::drivers::redis) async fn connect(config: &RedisConfig, bells: Bells) -> Result<Foreign> {
-        let waiters = Arc::new(Waiters::default());
-        let ear = Ear::new(format_of(config.layout).0, &config.space, &waiters, &bells);
-        let server = Server::open(config, move |push| ear.hear(&push)).await?;
-        Ok(Foreign::kept_by(config.layout, &config.space, Box::new(server), waiters, bells))
-    }
-
-    /// In the plain layout, wherever that store is.
-    pub(in crate::drivers) fn plain(space: &str, store: Box<dyn Store>, bells: Bells) -> Foreign {
-        Foreign::kept_by(Layout::Plain, space, store, Arc::default(), bells)
-    }
-
-    fn kept_by(
-        layout: Layout,
+    /// Locks in this format, behind this text, wherever that store is. `waiters` are whom the store's messages wake.
+    pub(in crate::drivers) fn new(
+        format: &'static dyn Format,
         space: &str,
         store: Box<dyn Store>,
         waiters: Arc<Waiters>,
         bells: Bells,
     ) -> Foreign {
-        let ((format, fenced), told) = (format_of(layout), layout != Layout::Plain);
-        Foreign { format, fenced, told, space: space.to_owned(), store, waiters, bells }
+        Foreign { format, space: space.to_owned(), store, waiters, bells }
     }
 
     pub(in crate::drivers) fn address(&self) -> &Arc<str> {
@@ -62,7 +43,7 @@ impl Foreign {
     pub(in crate::drivers) fn guarantees(&self) -> Guarantees {
         let kept = self.store.keeps_its_data();
         Guarantees {
-            fencing: match (self.fenced, kept) {
+            fencing: match (self.format.fenced(), kept) {
                 (false, _) => Fencing::None,
                 (true, false) => Fencing::Counted,
                 (true, true) => Fencing::Always,
@@ -80,6 +61,7 @@ impl Foreign {
     pub(in crate::drivers) async fn join(&self, claim: &Claim, wait: bool) -> Result<Standing> {
         refuse(claim)?;
         let (key, text) = (self.key(&claim.name), self.format.text(claim));
+        self.store.check(&claim.name, &key)?;
         // It stands before it asks: if it is left meanwhile, it must not stand here afterwards.
         let ahead = if wait { self.waiters.stand(claim, &text) } else { 0 };
         let ask = Ask { key, id: claim.id, lease: claim.lease, text, known: String::new() };
@@ -145,7 +127,8 @@ impl Foreign {
         rest: Option<Duration>,
         tries: u32,
     ) -> Standing {
-        let pause = if self.told { None } else { Some(pause(id, tries)) };
+        let told = self.format.channel("").is_some();
+        let pause = if told { None } else { Some(pause(id, tries)) };
         Standing::Waiting {
             ticket: Ticket::ZERO,
             // The holder, and those who wait here.
@@ -161,9 +144,10 @@ impl Foreign {
         for (n, place) in places.iter().enumerate() {
             let key = || self.key(&place.name);
             match place.ticket {
-                Some(ticket) if !self.fenced && ticket != ticket_of(&self.format.mark(place.id)) => {}
+                Some(ticket) if !self.format.fenced() && ticket != ticket_of(&self.format.mark(place.id)) => {
+                }
                 Some(ticket) => {
-                    let known = if self.fenced { ticket.to_string() } else { String::new() };
+                    let known = if self.format.fenced() { ticket.to_string() } else { String::new() };
                     holding.push(n);
                     held.push(Ask::of(place, key(), String::new(), known));
                 }
@@ -263,7 +247,7 @@ mod tests {
 
     #[test]
     fn tickets_tell_holders_apart() {
-        let (one, two) = (super::ticket_of("a"), super::ticket_of("b"));
+        let (one, two) = (ticket_of("a"), ticket_of("b"));
         assert!(one != two && one > Ticket::ZERO && one.get() < 1 << 53);
         let (first, later) = (pause(ClaimId::from_u128(0), 0), pause(ClaimId::from_u128(u128::MAX), 99));
         assert!(first >= Duration::from_millis(2) && later <= PAUSES.1);

@@ -1,32 +1,30 @@
-//! Where the locks of a layout are: on one server, or on a majority of several.
+//! Where the locks of a layout are: on one server, on a majority of several, or in a table.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::Verb;
+use crate::error::Result;
 use crate::line::{ClaimId, ClaimView, Place, Ticket};
 use crate::name::Name;
 
 /// A question about one lock.
 #[derive(Clone, Debug)]
 pub(in crate::drivers) struct Ask {
-    pub(super) key: String,
+    pub(in crate::drivers) key: String,
     pub(in crate::drivers) id: ClaimId,
     pub(in crate::drivers) lease: Duration,
     /// What is written if the lock is taken.
-    pub(super) text: String,
+    pub(in crate::drivers) text: String,
     /// The token that is known, where there are tokens.
-    pub(super) known: String,
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only formats of Redis have tokens"))]
+    pub(in crate::drivers) known: String,
 }
 
 impl Ask {
     pub(super) fn of(place: &Place, key: String, text: String, known: String) -> Ask {
         Ask { key, id: place.id, lease: place.lease, text, known }
-    }
-
-    pub(in crate::drivers) fn key(&self) -> &str {
-        &self.key
     }
 }
 
@@ -40,8 +38,10 @@ pub(in crate::drivers) enum Found {
     /// Nobody holds it, and it was not asked for.
     Free,
     /// Somebody waits for it as a fair lock.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only on Redis"))]
     Fair,
     /// The key is something else.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only on Redis"))]
     NoLock,
     /// Too few servers answered to say anything.
     Unsure,
@@ -63,6 +63,7 @@ pub(in crate::drivers) enum Eviction {
     /// Something else stands there.
     NotThere,
     /// It has no lease that could end.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only on Redis"))]
     NoEnd,
 }
 
@@ -72,6 +73,11 @@ pub(in crate::drivers) trait Store: fmt::Debug + Send + Sync {
 
     /// Whether what it answered is there again after a restart.
     fn keeps_its_data(&self) -> bool;
+
+    /// Refuses a lock that cannot be stored here, before anything is sent.
+    fn check(&self, _name: &Name, _key: &str) -> Result<()> {
+        Ok(())
+    }
 
     /// Takes a free lock; finds out where the claim stands if it is not free: it may be in, if an answer was lost.
     ///
@@ -99,12 +105,18 @@ pub(in crate::drivers) trait Store: fmt::Debug + Send + Sync {
     fn evict<'a>(&'a self, key: &'a str, stored: &'a str, at_once: bool) -> Verb<'a, Eviction>;
 
     /// Listens to a channel. `true` if it did not before: what was said until now was not heard.
-    fn listen<'a>(&'a self, channel: &'a str) -> Verb<'a, bool>;
+    ///
+    /// Like the next one, only for formats that have channels.
+    fn listen<'a>(&'a self, _channel: &'a str) -> Verb<'a, bool> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
 
     /// Stops listening to a channel, unless somebody needs it again.
     fn stop_listening<'a>(
         &'a self,
-        channel: &'a str,
-        needed: Box<dyn FnOnce() -> bool + Send + 'a>,
-    ) -> Verb<'a, ()>;
+        _channel: &'a str,
+        _needed: Box<dyn FnOnce() -> bool + Send + 'a>,
+    ) -> Verb<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }

@@ -1,0 +1,1 @@
+UPDATE {table} SET {until} = {now} WHERE {key} = ? AND {owner} = ? AND {last_text} = ? AND NOT {is_free}

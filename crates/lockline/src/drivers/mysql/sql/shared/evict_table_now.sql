@@ -1,0 +1,1 @@
+DELETE FROM {table} WHERE {key} = ? AND {owner} = ? AND {last_text} = ? AND NOT {is_free}

@@ -1,0 +1,1 @@
+DELETE FROM {table} WHERE {key} = ? AND LEFT({owner}, {mark}) = ?
