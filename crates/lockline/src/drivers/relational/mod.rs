@@ -7,7 +7,6 @@
 
 mod address;
 mod answer;
-mod authorities;
 mod busy;
 #[cfg(test)]
 pub(super) mod certificates;
@@ -16,16 +15,17 @@ mod renew;
 pub(super) mod shared;
 #[cfg(test)]
 pub(super) mod testing;
+mod tls;
 mod view;
 
 pub(super) use address::{Login, host_and_port, warn_of_clear_password};
 pub(super) use answer::Answer;
 #[cfg(feature = "postgres")]
 pub(super) use answer::decode_bell;
-pub(super) use authorities::{authorities_of, system_authorities};
 pub(super) use busy::{BusyRows, patience, stayed_locked};
 pub(super) use letters::LetterBox;
 pub(super) use renew::{Batch, RenewsRows, renew};
+pub(super) use tls::{Trust, authorities_of, client_config, system_authorities};
 pub(super) use view::{ClaimRow, assemble};
 
 use std::sync::Arc;
