@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
-use common::{Lab, Said, assert_hint, said, started_by};
+use common::{Lab, Said, address_of, assert_hint, port_of, said, started_by};
 use std::net::TcpListener;
 use std::process::Stdio;
 
@@ -15,12 +15,22 @@ fn ask(lab: &Lab, on: &str) -> Said {
     lab.say(&["run", "-n", "--on", on, "x", "--", "echo", "no"])
 }
 
+/// The same where an address may have a password: after `--on` it would be warned of.
+fn ask_secretly(lab: &Lab, on: &str) -> Said {
+    let mut command = lab.command(&["run", "-n", "x", "--", "echo", "no"]);
+    said(command.env("LOCKLINE_URL", on).output().unwrap())
+}
+
 /// The same of many engines at once: most of it is waiting.
 fn ask_all(cases: &[(String, i32, &str)]) {
     let lab = &Lab::new();
     std::thread::scope(|scope| {
         for case in cases {
-            scope.spawn(move || assert_hint(&ask(lab, &case.0), case.1, case.2, case));
+            scope.spawn(move || {
+                let said = ask_secretly(lab, &case.0);
+                assert_hint(&said, case.1, case.2, case);
+                assert!(!said.err.contains("c4nary"), "{case:?}: {said:?}");
+            });
         }
     });
 }
@@ -125,6 +135,67 @@ fn servers_that_do_not_answer() {
         format!("etcd://{host}"),
     ];
     ask_all(&cases.map(|on| (on, 69, "")));
+}
+
+/// A server of this run, and how it refuses: what follows the scheme, the exit code, and what is said. Nothing of it is a secret that may
+/// be repeated.
+fn refused_by(engine: &str, cases: &[(&str, i32, &str)]) {
+    let Some(port) = address_of(engine).as_deref().map(port_of) else { return };
+    let host = format!("127.0.0.1:{port}");
+    let cases: Vec<_> =
+        cases.iter().map(|(on, code, says)| (on.replace("HOST", &host), *code, *says)).collect();
+    ask_all(&cases);
+}
+
+#[test]
+fn redis_that_lets_nobody_in() {
+    refused_by(
+        "redis",
+        &[
+            ("redis://me:c4nary@HOST", 77, "refused"),
+            ("rediss://HOST", 64, "plain text"),
+            ("redis://HOST/99", 64, "no database of this number"),
+            ("redis://HOST?replicas=2&restart_guard=off", 69, "0 of 2"),
+            ("redis-cluster://HOST", 64, "cluster"),
+            ("redis-sentinel://HOST/main", 64, "no Sentinel"),
+        ],
+    );
+}
+
+#[test]
+fn postgres_that_lets_nobody_in() {
+    refused_by(
+        "postgres",
+        &[
+            ("postgres://nobody-there:c4nary@HOST/postgres", 77, "refused"),
+            ("postgres://postgres@HOST/no-such-database", 64, ""),
+            ("postgres://postgres@HOST/postgres?sslmode=require", 64, "does not speak TLS"),
+            ("mysql://postgres@HOST/postgres", 69, ""),
+        ],
+    );
+}
+
+#[test]
+fn mysql_that_lets_nobody_in() {
+    refused_by(
+        "mysql",
+        &[
+            ("mysql://nobody-there:c4nary@HOST/locks", 77, "refused"),
+            ("mysql://root:c4nary@HOST/locks", 77, "refused"),
+            ("mysql://root@HOST/no-such-database", 64, ""),
+            ("mysql://root@HOST/locks?ssl-mode=required", 64, "does not speak TLS"),
+            ("postgres://root@HOST/locks", 69, ""),
+        ],
+    );
+}
+
+#[test]
+fn etcd_and_zookeeper_that_let_nobody_in() {
+    refused_by(
+        "etcd",
+        &[("etcd://me:c4nary@HOST", 77, ""), ("etcds://HOST", 69, ""), ("redis://HOST", 69, "")],
+    );
+    refused_by("zookeeper", &[("zookeepers://HOST", 64, "ca="), ("etcd://HOST", 69, "")]);
 }
 
 #[test]

@@ -195,11 +195,15 @@ impl Server {
         all
     }
 
+    /// MySQL itself, not MariaDB.
+    pub(crate) fn is_mysql(&self) -> bool {
+        self.words.first().is_some_and(|program| program.ends_with("/mysqld"))
+    }
+
     /// Whether it would notice that its disk is full, and that it is not. Redis needs one only if it keeps its data. MySQL, which
     /// has a binary log where MariaDB has none, sleeps for a minute before it tries to write that again: a run would see nothing else.
     pub(crate) fn needs_disk(&self) -> bool {
-        let sleeps = self.words.first().is_some_and(|program| program.ends_with("/mysqld"));
-        self.disk.is_some() && (self.role != Role::Redis || self.durable) && !sleeps
+        self.disk.is_some() && (self.role != Role::Redis || self.durable) && !self.is_mysql()
     }
 
     pub(crate) fn has_clock(&self) -> bool {

@@ -57,6 +57,11 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Failu
             "the server takes no more connections now",
             "raise max_connections, or say connections= in the address",
         ),
+        _ if matches!(error, Failure::NoTls) => (
+            ErrorKind::Unsupported,
+            "the server does not speak TLS, and ssl-mode= demands it",
+            "give the server a certificate; in a network that is trusted ssl-mode=disabled does without",
+        ),
         _ if matches!(error, Failure::Tls(_)) => (
             ErrorKind::Denied,
             "TLS could not be agreed on",

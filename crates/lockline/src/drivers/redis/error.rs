@@ -52,6 +52,16 @@ pub(super) fn explain(operation: &'static str, address: &Arc<str>, error: &Redis
             "a key of the lock's name space belongs to something else",
             "give locks a space= of their own",
         ),
+        "database" => (
+            ErrorKind::Unsupported,
+            "the server has no database of this number",
+            "name a smaller one at the end of the address, or raise `databases` in its configuration",
+        ),
+        "sentinel" => (
+            ErrorKind::Unsupported,
+            "the server is no Sentinel",
+            "redis-sentinel: wants the addresses of the Sentinels, usually at port 26379; for one server write redis:",
+        ),
         "NOPROTO" | "unknown" => (
             ErrorKind::Unsupported,
             "the server does not know a command that locks need",
@@ -112,10 +122,14 @@ fn of_tls(error: &RedisError) -> Option<&rustls::Error> {
 /// The word an error begins with. What a script runs into is told differently by different versions.
 fn code_of<'a>(error: &'a RedisError, detail: &'a str) -> &'a str {
     let code = error.code().unwrap_or_default();
+    let says = |text: &str| detail.contains(text);
+    // The client crate tells it as a refusal of its own, with the server's words in it.
+    if says("DB index is out of range") {
+        return "database";
+    }
     if code != "ERR" {
         return code;
     }
-    let says = |text: &str| detail.contains(text);
     if says("-OOM ") || says("OOM command not allowed") {
         "OOM"
     } else if says("can't run this command")
@@ -125,6 +139,8 @@ fn code_of<'a>(error: &'a RedisError, detail: &'a str) -> &'a str {
         || says("can't access at least one of the keys")
     {
         "NOPERM"
+    } else if says("unknown command 'SENTINEL'") {
+        "sentinel"
     } else if says("unknown command") {
         "unknown"
     } else {

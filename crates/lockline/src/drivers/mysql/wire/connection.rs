@@ -62,7 +62,7 @@ impl Connection {
         let mut is_protected = config.socket.is_some();
         if config.tls != Tls::Off && config.socket.is_none() {
             if greeting.abilities & TLS == 0 {
-                return Err(Failure::Tls("the server does not speak TLS".to_owned()));
+                return Err(Failure::NoTls);
             }
             abilities |= TLS;
             channel.send(&introduction(abilities)).await?;

@@ -36,6 +36,8 @@ pub(super) enum Failure {
     Io(io::Error),
     /// TLS could not be agreed on.
     Tls(String),
+    /// The server has no TLS, and the address demands it.
+    NoTls,
     /// A login that this client does not know, or must not use here.
     Login(String),
     /// An unexpected reply.
@@ -58,6 +60,7 @@ impl fmt::Display for Failure {
             Failure::Server { number, text } => write!(f, "{number}: {text}"),
             Failure::Io(error) => write!(f, "{error}"),
             Failure::Tls(text) | Failure::Login(text) => f.write_str(text),
+            Failure::NoTls => f.write_str("its greeting offers no TLS"),
             Failure::Protocol(text) => write!(f, "unexpected reply from the server: {text}"),
         }
     }
